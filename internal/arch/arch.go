@@ -1,0 +1,112 @@
+// Package arch is the registry of model architectures. An architecture
+// knows three things about its checkpoints: the configuration, the graph
+// that goes into a package, and the float32 reference that the package is
+// held to. Graph and reference share the configuration and the weights and
+// nothing else, so that comparing them means something.
+package arch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"anemone/internal/checkpoint"
+	"anemone/mil"
+)
+
+// Options say how a checkpoint is laid out as a package.
+type Options struct {
+	Context   int // positions of the cache, C
+	Batch     int // tokens of a prefill call, B
+	SplitHead int // logits outputs of the head
+}
+
+// Info is what a package says about its model.
+type Info struct {
+	Architecture string // of meta.yaml, such as "qwen3"
+	Prefix       string // default prefix of the file names, such as "qwen"
+	// TokenizerClass is the class that ANEMLL's runtimes look for in
+	// config.json.
+	TokenizerClass string
+	Hidden         int
+	Layers         int
+	Vocab          int
+	MaxContext     int // positions that the model was made for
+}
+
+// Model is a checkpoint whose configuration and tensors have been checked.
+type Model interface {
+	Info() Info
+	// Embeddings returns the function of the embeddings model: input_ids
+	// [1, ?] to hidden_states [1, ?, H].
+	Embeddings(o Options) (*mil.Function, error)
+	// Chunk returns the functions "infer" and "prefill" of the decoder
+	// layers from first up to but not including last. They share weights.
+	Chunk(o Options, first, last int) (infer, prefill *mil.Function, err error)
+	// Head returns the function of the LM head: hidden_states [1, 1, H] to
+	// logits1 ... logitsN.
+	Head(o Options) (*mil.Function, error)
+	// Reference returns the float32 computation of the same checkpoint.
+	Reference() (Reference, error)
+}
+
+// Architecture makes models of the checkpoints with certain model types.
+type Architecture struct {
+	// ModelTypes are the values of model_type in config.json.
+	ModelTypes []string
+	// Open checks configuration and tensors before any work is done.
+	Open func(*checkpoint.Checkpoint) (Model, error)
+}
+
+// ErrUnsupported is wrapped by errors about checkpoints of an architecture
+// that is not in the registry.
+var ErrUnsupported = errors.New("architecture is not supported")
+
+// Registry is a list of architectures.
+type Registry []Architecture
+
+// Open returns the model in a checkpoint.
+func (r Registry) Open(ck *checkpoint.Checkpoint) (Model, error) {
+	if err := ck.Config.CheckSupported(); err != nil {
+		return nil, err
+	}
+	t := ck.Config.ModelType()
+	var known []string
+	for _, a := range r {
+		if slices.Contains(a.ModelTypes, t) {
+			return a.Open(ck)
+		}
+		known = append(known, a.ModelTypes...)
+	}
+	if t == "" {
+		return nil, fmt.Errorf("%s: model_type is missing (supported: %s): %w", ck.Config.File(), strings.Join(known, ", "), ErrUnsupported)
+	}
+	return nil, fmt.Errorf("%s: model_type is %q (supported: %s): %w", ck.Config.File(), t, strings.Join(known, ", "), ErrUnsupported)
+}
+
+// SplitLayers returns the bounds of n consecutive ranges of layers: range i
+// is [b[i], b[i+1]). The first ranges get the extra layers, as ANEMLL has it.
+func SplitLayers(layers, n int) []int { return bounds(layers, n) }
+
+// SplitVocab returns the widths of the n parts of the head. The first
+// vocab % n parts are one wider.
+func SplitVocab(vocab, n int) []int {
+	b := bounds(vocab, n)
+	w := make([]int, n)
+	for i := range w {
+		w[i] = b[i+1] - b[i]
+	}
+	return w
+}
+
+func bounds(total, n int) []int {
+	b := make([]int, n+1)
+	for i := range n {
+		b[i+1] = b[i] + total/n
+		if i < total%n {
+			b[i+1]++
+		}
+	}
+	return b
+}

@@ -1,0 +1,153 @@
+package qwen3
+
+import (
+	"fmt"
+	"math"
+
+	"anemone/internal/arch"
+	"anemone/internal/arch/nn"
+	"anemone/internal/checkpoint"
+	"anemone/mil"
+)
+
+// Architecture is the registry's entry for Qwen3.
+var Architecture = arch.Architecture{ModelTypes: []string{"qwen3"}, Open: Open}
+
+// Model is a Qwen3 checkpoint that can be converted and computed.
+type Model struct {
+	cfg *Config
+	set *WeightSet
+
+	embed  *nn.Weight
+	head   *checkpoint.Tensor
+	norm   *nn.Weight
+	layers []layer
+}
+
+// layer holds the weights of one decoder layer as the graph uses them. They
+// are made once, so that all functions of a package share them.
+type layer struct {
+	inputNorm, postNorm        *nn.Weight
+	q, k, v, o                 *nn.Weight
+	qBias, kBias               *nn.Weight
+	vBias, oBias               *nn.Weight
+	qNorm, kNorm               *nn.Weight
+	gate, up, down             *nn.Weight
+	gateBias, upBias, downBias *nn.Weight
+}
+
+// Open checks the configuration and the presence and shape of every tensor.
+func Open(ck *checkpoint.Checkpoint) (arch.Model, error) {
+	cfg, err := ParseConfig(ck.Config)
+	if err != nil {
+		return nil, err
+	}
+	set, err := Weights(cfg, ck)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{cfg: cfg, set: set, embed: nn.Lookup(set.Embed), head: set.Head, norm: nn.Vec(set.FinalNorm)}
+	for _, l := range set.Layers {
+		m.layers = append(m.layers, layer{
+			inputNorm: nn.Vec(l.InputNorm), postNorm: nn.Vec(l.PostNorm),
+			q: nn.LinearAll(l.Q), k: nn.LinearAll(l.K), v: nn.LinearAll(l.V), o: nn.LinearAll(l.O),
+			qBias: nn.Vec(l.QBias), kBias: nn.Vec(l.KBias), vBias: nn.Vec(l.VBias), oBias: nn.Vec(l.OBias),
+			qNorm: nn.Vec(l.QNorm), kNorm: nn.Vec(l.KNorm),
+			gate: nn.LinearAll(l.Gate), up: nn.LinearAll(l.Up), down: nn.LinearAll(l.Down),
+			gateBias: nn.Vec(l.GateBias), upBias: nn.Vec(l.UpBias), downBias: nn.Vec(l.DownBias),
+		})
+	}
+	return m, nil
+}
+
+// Info describes the model.
+func (m *Model) Info() arch.Info {
+	return arch.Info{
+		Architecture: "qwen3", Prefix: "qwen", TokenizerClass: "Qwen2Tokenizer",
+		Hidden: m.cfg.Hidden, Layers: m.cfg.Layers, Vocab: m.cfg.Vocab, MaxContext: m.cfg.MaxPositions,
+	}
+}
+
+// Embeddings looks the token's rows of the embedding table up.
+func (m *Model) Embeddings(arch.Options) (*mil.Function, error) {
+	b := mil.NewBuilder("main", mil.CoreML8)
+	ids := b.Input("input_ids", mil.TensorOf(mil.Int32, 1, mil.Dynamic))
+	b.Output("hidden_states", nn.Gather(b, m.embed, nn.Index(b, ids, m.cfg.Vocab)))
+	return b.Build()
+}
+
+// Head multiplies the last token's normed state by the head, in parts.
+func (m *Model) Head(o arch.Options) (*mil.Function, error) {
+	b := mil.NewBuilder("main", mil.CoreML8)
+	x := nn.ToChannels(b, b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, 1, m.cfg.Hidden)))
+	from := 0
+	for i, n := range arch.SplitVocab(m.cfg.Vocab, o.SplitHead) {
+		if n == 0 {
+			return nil, fmt.Errorf("a vocabulary of %d does not split into %d parts", m.cfg.Vocab, o.SplitHead)
+		}
+		y := nn.Project(b, x, nn.Linear(m.head, from, from+n), nil)
+		b.Output(fmt.Sprintf("logits%d", i+1), nn.FromChannels(b, y))
+		from += n
+	}
+	return b.Build()
+}
+
+// Chunk builds both functions of a range of layers.
+func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Function, err error) {
+	if first < 0 || last > m.cfg.Layers || first >= last {
+		return nil, nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
+	}
+	cos, sin := nn.RotaryTables("rotary", o.Context, nn.InvFreq(m.cfg.RopeTheta, m.cfg.HeadDim))
+	if infer, err = m.function("infer", o, first, last, 1, cos, sin); err != nil {
+		return nil, nil, err
+	}
+	prefill, err = m.function("prefill", o, first, last, o.Batch, cos, sin)
+	return infer, prefill, err
+}
+
+// function builds the layers [first, last) over t tokens.
+func (m *Model) function(name string, o arch.Options, first, last, t int, cos, sin *nn.Weight) (*mil.Function, error) {
+	c := m.cfg
+	b := mil.NewBuilder(name, mil.CoreML8)
+	x := b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, t, c.Hidden))
+	positions := b.Input("position_ids", mil.TensorOf(mil.Int32, t))
+	mask := b.Input("causal_mask", mil.TensorOf(mil.Float16, 1, 1, t, o.Context))
+	current := b.Input("current_pos", mil.TensorOf(mil.Int32, 1))
+	state := b.Input("model_model_kv_cache_0", mil.StateOf(mil.Float16, 2*c.Layers, c.KVHeads, o.Context, c.HeadDim))
+
+	cosT, sinT := nn.RotaryAt(b, cos, sin, positions)
+	cache := nn.NewCache(b, state, current, t)
+	for i := first; i < last; i++ {
+		done := b.Scope(fmt.Sprintf("layers_%d", i))
+		x = m.layer(b, &m.layers[i], i, x, cosT, sinT, mask, cache)
+		done()
+	}
+	if last == c.Layers {
+		if t > 1 {
+			x = nn.Slice(b, x, 1, t-1, t) // only the last token goes on
+		}
+		x = nn.RMSNorm(b, x, m.norm, c.Eps)
+	}
+	b.Output("output_hidden_states", x)
+	return b.Build()
+}
+
+// layer is one decoder layer over the residual stream x [1, T, H].
+func (m *Model) layer(b *mil.Builder, l *layer, index int, x, cos, sin, mask *mil.Value, cache *nn.Cache) *mil.Value {
+	c := m.cfg
+	h := nn.ToChannels(b, nn.RMSNorm(b, x, l.inputNorm, c.Eps))
+	q := nn.Heads(b, nn.Project(b, h, l.q, l.qBias), c.Heads, c.HeadDim)
+	k := nn.Heads(b, nn.Project(b, h, l.k, l.kBias), c.KVHeads, c.HeadDim)
+	v := nn.Heads(b, nn.Project(b, h, l.v, l.vBias), c.KVHeads, c.HeadDim)
+	q = nn.Rotary(b, nn.RMSNorm(b, q, l.qNorm, c.Eps), cos, sin)
+	k = nn.Rotary(b, nn.RMSNorm(b, k, l.kNorm, c.Eps), cos, sin)
+
+	cache.Write(index, k)
+	cache.Write(c.Layers+index, v)
+	a := nn.Attention(b, q, cache.Read(index), cache.Read(c.Layers+index), mask, 1/math.Sqrt(float64(c.HeadDim)))
+	x = nn.Add(b, x, nn.FromChannels(b, nn.Project(b, nn.MergeHeads(b, a), l.o, l.oBias)))
+
+	h = nn.ToChannels(b, nn.RMSNorm(b, x, l.postNorm, c.Eps))
+	h = nn.GatedMLP(b, h, l.gate, l.gateBias, l.up, l.upBias, l.down, l.downBias)
+	return nn.Add(b, x, nn.FromChannels(b, h))
+}
