@@ -1,0 +1,115 @@
+package qwen3
+
+import (
+	"fmt"
+
+	"anemone/internal/checkpoint"
+)
+
+// WeightSet is every tensor of a Qwen3 checkpoint that takes part, each with
+// the shape that the configuration asks for.
+type WeightSet struct {
+	Embed     *checkpoint.Tensor // [Vocab, Hidden]
+	FinalNorm *checkpoint.Tensor // [Hidden]
+	Head      *checkpoint.Tensor // [Vocab, Hidden]; the same pointer as Embed when Tied
+	Layers    []LayerWeights
+
+	// Tied is whether the head is the embedding: the configuration says so,
+	// or it does not say and there is no lm_head.weight. A re-saved
+	// lm_head.weight beside a tied embedding is not used.
+	Tied bool
+}
+
+// LayerWeights holds the tensors of one layer. A linear layer's weight is
+// stored as [out, in]. Biases that the checkpoint does not have are nil.
+type LayerWeights struct {
+	InputNorm *checkpoint.Tensor // [Hidden], before the attention
+	Q         *checkpoint.Tensor // [Heads*HeadDim, Hidden]
+	K, V      *checkpoint.Tensor // [KVHeads*HeadDim, Hidden]
+	QNorm     *checkpoint.Tensor // [HeadDim], for each query head
+	KNorm     *checkpoint.Tensor // [HeadDim], for each key head
+	O         *checkpoint.Tensor // [Hidden, Heads*HeadDim]
+	PostNorm  *checkpoint.Tensor // [Hidden], before the MLP
+	Gate, Up  *checkpoint.Tensor // [Intermediate, Hidden]
+	Down      *checkpoint.Tensor // [Hidden, Intermediate]
+
+	QBias            *checkpoint.Tensor // [Heads*HeadDim]
+	KBias, VBias     *checkpoint.Tensor // [KVHeads*HeadDim]
+	OBias            *checkpoint.Tensor // [Hidden]
+	GateBias, UpBias *checkpoint.Tensor // [Intermediate]
+	DownBias         *checkpoint.Tensor // [Hidden]
+}
+
+// Names of the tensors outside the layers.
+const (
+	embedName = "model.embed_tokens.weight"
+	normName  = "model.norm.weight"
+	headName  = "lm_head.weight"
+)
+
+// layerName is the name of a tensor of a layer.
+func layerName(layer int, rest string) string {
+	return fmt.Sprintf("model.layers.%d.%s", layer, rest)
+}
+
+// Weights finds the tensors of a model in its checkpoint. A tensor that is
+// missing or has another shape is an error.
+func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
+	var (
+		w   = &WeightSet{Tied: c.Tied}
+		err error
+	)
+	// need and may set *to unless something went wrong before.
+	need := func(to **checkpoint.Tensor, name string, shape ...int) {
+		if err == nil {
+			*to, err = ck.Tensor(name, shape...)
+		}
+	}
+	may := func(to **checkpoint.Tensor, must bool, name string, shape ...int) {
+		if must || ck.Has(name) {
+			need(to, name, shape...)
+		}
+	}
+	need(&w.Embed, embedName, c.Vocab, c.Hidden)
+	for i := 0; i < c.Layers && err == nil; i++ {
+		var l LayerWeights
+		need(&l.InputNorm, layerName(i, "input_layernorm.weight"), c.Hidden)
+		need(&l.Q, layerName(i, "self_attn.q_proj.weight"), c.QuerySize(), c.Hidden)
+		need(&l.K, layerName(i, "self_attn.k_proj.weight"), c.KVSize(), c.Hidden)
+		need(&l.V, layerName(i, "self_attn.v_proj.weight"), c.KVSize(), c.Hidden)
+		need(&l.QNorm, layerName(i, "self_attn.q_norm.weight"), c.HeadDim)
+		need(&l.KNorm, layerName(i, "self_attn.k_norm.weight"), c.HeadDim)
+		need(&l.O, layerName(i, "self_attn.o_proj.weight"), c.Hidden, c.QuerySize())
+		need(&l.PostNorm, layerName(i, "post_attention_layernorm.weight"), c.Hidden)
+		need(&l.Gate, layerName(i, "mlp.gate_proj.weight"), c.Intermediate, c.Hidden)
+		need(&l.Up, layerName(i, "mlp.up_proj.weight"), c.Intermediate, c.Hidden)
+		need(&l.Down, layerName(i, "mlp.down_proj.weight"), c.Hidden, c.Intermediate)
+
+		may(&l.QBias, c.AttentionBias, layerName(i, "self_attn.q_proj.bias"), c.QuerySize())
+		may(&l.KBias, c.AttentionBias, layerName(i, "self_attn.k_proj.bias"), c.KVSize())
+		may(&l.VBias, c.AttentionBias, layerName(i, "self_attn.v_proj.bias"), c.KVSize())
+		may(&l.OBias, c.AttentionBias, layerName(i, "self_attn.o_proj.bias"), c.Hidden)
+		may(&l.GateBias, false, layerName(i, "mlp.gate_proj.bias"), c.Intermediate)
+		may(&l.UpBias, false, layerName(i, "mlp.up_proj.bias"), c.Intermediate)
+		may(&l.DownBias, false, layerName(i, "mlp.down_proj.bias"), c.Hidden)
+		w.Layers = append(w.Layers, l)
+	}
+	need(&w.FinalNorm, normName, c.Hidden)
+	if err != nil {
+		return nil, err
+	}
+	if c.tiedUnsaid {
+		w.Tied = !ck.Has(headName)
+	}
+	if w.Tied {
+		w.Head = w.Embed
+		return w, nil
+	}
+	if !ck.Has(headName) {
+		return nil, fmt.Errorf("%s: tie_word_embeddings is false, but the checkpoint has no %s; if the head is the embedding, set it to true", ck.Config.File(), headName)
+	}
+	if w.Head, err = ck.Tensor(headName, c.Vocab, c.Hidden); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
