@@ -50,7 +50,8 @@ func (p *Plan) Add(name string, w mil.Weight) (offset uint64, err error) {
 	}
 	off := alignUp(p.end)
 	// A file ends before 2^63, the largest offset of the file calls.
-	if uint64(size) > math.MaxInt64-2*align-recordSize-off {
+	const last = math.MaxInt64 - 4*align
+	if off > last || uint64(size) > last-off {
 		return 0, fmt.Errorf("weight %q: the file would be larger than 2^63 bytes", name)
 	}
 	if len(p.entries) == math.MaxUint32 {
