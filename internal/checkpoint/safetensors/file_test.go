@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -160,7 +161,7 @@ func TestWriteRefuses(t *testing.T) {
 		{"unknown dtype", []Named{{"a", "F31", nil, one}}, nil},
 		{"takes 4", []Named{{"a", F32, nil, one}}, nil},
 		{"negative dimension", []Named{{"a", U8, []int{-1}, nil}}, nil},
-		{"overflows", []Named{{"a", U8, []int{1 << 40, 1 << 40}, nil}}, nil},
+		{"overflows", []Named{{"a", U8, []int{math.MaxInt, math.MaxInt}, nil}}, nil},
 		{"not UTF-8", []Named{{"\xff", U8, nil, one}}, nil},
 		{"not UTF-8", nil, map[string]string{"a": "\xff"}},
 	} {
