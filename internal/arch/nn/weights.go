@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"anemone/internal/checkpoint"
-	"anemone/internal/float16"
+	"anemone/internal/compress"
 	"anemone/mil"
 )
 
@@ -34,6 +34,8 @@ type Weight struct {
 	rows  int
 	cols  int // elements per row
 	fill  func(dst []float32, row int)
+
+	release func()
 }
 
 // Name returns the name of the tensor that the weight comes from.
@@ -53,23 +55,53 @@ func (w *Weight) Type() mil.Type { return mil.TensorOf(mil.Float16, w.shape...) 
 
 // Float32 sets dst to the rows from row on; its length is a multiple of
 // Cols.
-func (w *Weight) Float32(dst []float32, row int) {
+func (w *Weight) Float32(dst []float32, row int) error {
 	for ; len(dst) > 0; row++ {
 		w.fill(dst[:w.cols], row)
 		dst = dst[w.cols:]
 	}
+	return nil
 }
 
-// WriteTo writes the weight as fp16, values beyond its range clamped.
-func (w *Weight) WriteTo(dst io.Writer) (int64, error) {
+// Float16 sets dst to the rows from row on, rounded to fp16, and returns what
+// the rounding lost.
+func (w *Weight) Float16(dst []uint16, row int) (compress.Loss, error) {
+	var loss compress.Loss
 	f := make([]float32, w.cols)
+	for ; len(dst) > 0; row++ {
+		w.fill(f, row)
+		l, err := compress.FromFloat32(f, w.cols).Float16(dst[:w.cols], 0)
+		if err != nil {
+			return loss, fmt.Errorf("row %d: %w", row, err)
+		}
+		loss.Overflow += l.Overflow
+		loss.Underflow += l.Underflow
+		dst = dst[w.cols:]
+	}
+	return loss, nil
+}
+
+// Release tells the system that the checkpoint's pages that were read for the
+// weight are not needed any more. Without it a conversion would, page by page,
+// hold the whole checkpoint in memory.
+func (w *Weight) Release() {
+	if w.release != nil {
+		w.release()
+	}
+}
+
+// WriteTo writes the weight as fp16, as it is when no compressor chooses
+// another form.
+func (w *Weight) WriteTo(dst io.Writer) (int64, error) {
+	h := make([]uint16, w.cols)
 	b := make([]byte, 2*w.cols)
 	var n int64
 	for r := range w.Rows() {
-		w.fill(f, r)
-		for i, x := range f {
-			x = min(max(x, -float16.Max), float16.Max)
-			binary.LittleEndian.PutUint16(b[2*i:], float16.FromFloat32(x))
+		if _, err := w.Float16(h, r); err != nil {
+			return n, fmt.Errorf("%s: %w", w.name, err)
+		}
+		for i, x := range h {
+			binary.LittleEndian.PutUint16(b[2*i:], x)
 		}
 		m, err := dst.Write(b)
 		n += int64(m)
@@ -101,7 +133,7 @@ func rowsOf(t *checkpoint.Tensor, from, cols int) func([]float32, int) {
 // [to-from, in, 1, 1] of a 1x1 convolution.
 func Linear(t *checkpoint.Tensor, from, to int) *Weight {
 	in := t.Shape[1]
-	return &Weight{name: t.Name, kind: Matrix, shape: []int{to - from, in, 1, 1}, rows: to - from, cols: in, fill: rowsOf(t, from, in)}
+	return &Weight{name: t.Name, kind: Matrix, shape: []int{to - from, in, 1, 1}, rows: to - from, cols: in, fill: rowsOf(t, from, in), release: t.Release}
 }
 
 // LinearAll returns the whole tensor [out, in] as the weight of a 1x1
@@ -110,7 +142,7 @@ func LinearAll(t *checkpoint.Tensor) *Weight { return Linear(t, 0, t.Shape[0]) }
 
 // Lookup returns the tensor [rows, cols] as a table that is looked up by row.
 func Lookup(t *checkpoint.Tensor) *Weight {
-	return &Weight{name: t.Name, kind: Table, shape: slices.Clone(t.Shape), rows: t.Shape[0], cols: t.Shape[1], fill: rowsOf(t, 0, t.Shape[1])}
+	return &Weight{name: t.Name, kind: Table, shape: slices.Clone(t.Shape), rows: t.Shape[0], cols: t.Shape[1], fill: rowsOf(t, 0, t.Shape[1]), release: t.Release}
 }
 
 // Vec returns a tensor of one dimension, such as the weight of a norm.
@@ -154,6 +186,9 @@ func InvFreq(theta float64, dim int) []float32 {
 	return f
 }
 
-var _ mil.Weight = (*Weight)(nil)
+var (
+	_ mil.Weight             = (*Weight)(nil)
+	_ compress.Float32Source = (*Weight)(nil)
+)
 
 func (w *Weight) String() string { return fmt.Sprintf("%s %v", w.name, w.shape) }

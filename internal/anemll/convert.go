@@ -1,0 +1,245 @@
+package anemll
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"anemone/coreml/mlpackage"
+	"anemone/internal/arch"
+	"anemone/internal/checkpoint"
+	"anemone/internal/compress"
+	"anemone/internal/platform"
+)
+
+// Progress says how far a conversion is. Work is counted in units that take
+// about equal time, so that a fraction of it is a fraction of the time left.
+type Progress struct {
+	Part     string  // file that is being written
+	Weight   string  // tensor that is being written, "" between tensors
+	Done     float64 // fraction of the work, 0 to 1
+	Bytes    int64   // of weights written so far
+	Elapsed  time.Duration
+	Estimate time.Duration // time left; 0 until it can be told
+}
+
+// Report is what a conversion did.
+type Report struct {
+	Output   string           `json:"output"`
+	Parts    []PartReport     `json:"parts"`
+	Weights  *compress.Report `json:"weights"`
+	Unused   []string         `json:"unused_tensors"`
+	Warnings []string         `json:"warnings"`
+	Bytes    int64            `json:"bytes"` // of all weights
+	Seconds  float64          `json:"seconds"`
+}
+
+// PartReport describes one model of the package.
+type PartReport struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"` // of its weights
+}
+
+// Convert makes a package of the checkpoint in a folder. The output folder
+// appears whole when everything has been written, or not at all: an error, or
+// ctx being done, leaves nothing behind.
+func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output string, o Options) (*Report, error) {
+	start := time.Now()
+	output = filepath.Clean(output)
+	if err := free(output, o.Overwrite); err != nil {
+		return nil, err
+	}
+	ck, err := checkpoint.Open(checkpointDir)
+	if err != nil {
+		return nil, err
+	}
+	defer ck.Close()
+	model, err := registry.Open(ck)
+	if err != nil {
+		return nil, err
+	}
+	weights := &compress.Report{}
+	p, err := newPlan(ctx, ck, model, o, weights)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+
+	tmp, err := sibling(output)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	if err := p.write(ctx, tmp, start); err != nil {
+		return nil, fmt.Errorf("convert %s: %w", checkpointDir, err)
+	}
+	if err := publish(tmp, output, o.Overwrite); err != nil {
+		return nil, err
+	}
+	r := &Report{Output: output, Weights: weights, Unused: ck.Unused(), Warnings: p.warnings, Seconds: time.Since(start).Seconds()}
+	for _, part := range p.parts {
+		r.Parts = append(r.Parts, PartReport{part.name, part.size})
+		r.Bytes += part.size
+	}
+	return r, nil
+}
+
+// ErrExists is wrapped by the error for an output folder that is there.
+var ErrExists = errors.New("already exists")
+
+// free checks that the output folder may be made.
+func free(output string, overwrite bool) error {
+	st, err := os.Lstat(output)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if parent, err := os.Stat(filepath.Dir(output)); err == nil && !parent.IsDir() {
+			return fmt.Errorf("output %s: %s is not a folder", output, filepath.Dir(output))
+		}
+		return os.MkdirAll(filepath.Dir(output), 0o777)
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return fmt.Errorf("output %s %w and is not a folder", output, ErrExists)
+	}
+	entries, err := os.ReadDir(output)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	if !overwrite {
+		return fmt.Errorf("output folder %s %w and is not empty: choose another, or overwrite it (--overwrite)", output, ErrExists)
+	}
+	// Overwriting is for packages: a mistyped path must not cost a home folder.
+	if _, err := os.Stat(filepath.Join(output, MetaFile)); err != nil {
+		return fmt.Errorf("output folder %s %w and holds no package (no %s), so it is not overwritten", output, ErrExists, MetaFile)
+	}
+	return nil
+}
+
+// sibling makes a folder beside path, on the same file system.
+func sibling(path string) (string, error) {
+	return os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".part-")
+}
+
+// publish moves a finished folder to its place.
+func publish(tmp, output string, overwrite bool) error {
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := platform.SyncDir(tmp); err != nil {
+		return err
+	}
+	old := ""
+	if _, err := os.Lstat(output); err == nil {
+		entries, err := os.ReadDir(output)
+		if err != nil {
+			return err
+		}
+		if len(entries) > 0 && !overwrite {
+			return fmt.Errorf("output folder %s %w", output, ErrExists)
+		}
+		// Out of the way in one step, and back if the new one cannot move in.
+		old = filepath.Join(filepath.Dir(output), "."+filepath.Base(output)+".old-"+rand.Text())
+		if err := os.Rename(output, old); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, output); err != nil {
+		if old != "" {
+			err = errors.Join(err, os.Rename(old, output))
+		}
+		return err
+	}
+	if old != "" {
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("the package is complete, but its predecessor could not be removed: %w", err)
+		}
+	}
+	return platform.SyncDir(filepath.Dir(output))
+}
+
+// write writes the whole package into dir.
+func (p *plan) write(ctx context.Context, dir string, start time.Time) error {
+	var written int64 // bytes of the parts that are done
+	for _, part := range p.parts {
+		progress := func(done, _ int64, name string) {
+			if p.opts.Progress == nil {
+				return
+			}
+			pr := Progress{Part: part.name, Weight: name, Bytes: written + done, Elapsed: time.Since(start)}
+			if p.work > 0 {
+				pr.Done = min(1, float64(p.done.Load())/float64(p.work))
+			}
+			if pr.Done > 0.01 {
+				pr.Estimate = time.Duration(float64(pr.Elapsed) * (1 - pr.Done) / pr.Done)
+			}
+			p.opts.Progress(pr)
+		}
+		path := filepath.Join(dir, part.name+".mlpackage")
+		if err := mlpackage.Write(ctx, path, part.model, mlpackage.Options{Progress: progress}); err != nil {
+			return err
+		}
+		written += part.size
+	}
+	config, err := os.ReadFile(filepath.Join(p.ck.Dir, "config.json"))
+	if err != nil {
+		return err
+	}
+	config = packageConfig(p.ck.Config, config, p.info.TokenizerClass)
+	if err := writeFile(filepath.Join(dir, "config.json"), bytes.NewReader(config)); err != nil {
+		return err
+	}
+	for _, name := range p.ck.Files() {
+		if err := copyFile(filepath.Join(dir, name), filepath.Join(p.ck.Dir, name)); err != nil {
+			return err
+		}
+	}
+	// meta.yaml last: a folder without it is no package.
+	return writeFile(filepath.Join(dir, MetaFile), bytes.NewReader(p.meta.Encode()))
+}
+
+func copyFile(dst, src string) error {
+	f, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return writeFile(dst, f)
+}
+
+func writeFile(path string, r io.Reader) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// packageConfig returns the text of the checkpoint's config.json with a
+// tokenizer_class, which ANEMLL's runtimes look for, added at the end if there
+// is none (or a null, which the later key overrides). Everything else stays
+// as it is, down to the NaN and Infinity that Python writes.
+func packageConfig(c *checkpoint.Config, data []byte, class string) []byte {
+	end := bytes.LastIndexByte(data, '}')
+	if c.Has("tokenizer_class") || end < 0 {
+		return data
+	}
+	head := bytes.TrimRight(data[:end], " \t\r\n")
+	sep := ","
+	if bytes.HasSuffix(head, []byte("{")) {
+		sep = ""
+	}
+	return slices.Concat(head, fmt.Appendf(nil, "%s\n  \"tokenizer_class\": %q\n}\n", sep, class))
+}

@@ -1,0 +1,296 @@
+package anemll
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"anemone/coreml"
+	"anemone/internal/arch"
+	"anemone/internal/arch/nn"
+	"anemone/internal/checkpoint"
+	"anemone/internal/compress"
+	"anemone/mil"
+)
+
+// Options say what a conversion makes. The zero value of a field stands for
+// the default that its comment names.
+type Options struct {
+	Context   int // positions of the cache; 512
+	Batch     int // tokens of a prefill call; 64
+	Chunks    int // decoder models; 0 chooses by size
+	SplitHead int // logits outputs of the LM head; 16
+
+	Embeddings compress.Encoding // of each part; the zero value is fp16
+	FFN        compress.Encoding
+	Head       compress.Encoding
+
+	Prefix    string // of the file names; the architecture's
+	Name      string // of the model; derived from the folder's name
+	Overwrite bool   // replace an existing output folder
+	Jobs      int    // cores used; all
+
+	// Progress is called from time to time, on any goroutine but never on
+	// two at once.
+	Progress func(Progress)
+}
+
+// DefaultOptions are what `anemone convert` does unless told otherwise: six
+// bits with one table per eight output channels, the embeddings in fp16.
+func DefaultOptions() Options {
+	return Options{
+		Context: 512, Batch: 64, SplitHead: 16,
+		FFN:  compress.Encoding{Bits: 6, Group: 8},
+		Head: compress.Encoding{Bits: 6, Group: 8},
+	}
+}
+
+// chunkLimit is the size in bytes that `auto` keeps a decoder chunk under:
+// the Neural Engine has trouble with models of a gigabyte and more, and
+// ANEMLL's own tools use the same figure.
+const chunkLimit = 950 << 20
+
+// Generator is how packages name the program that made them.
+const Generator = "Anemone"
+
+// Version is the version of the converter that packages record.
+const Version = "0.1.0"
+
+// plan is a conversion before any weight is read.
+type plan struct {
+	ck    *checkpoint.Checkpoint
+	info  arch.Info
+	opts  Options
+	arch  arch.Options
+	parts []*part
+	meta  *Meta
+	// warnings are things that a user may want to change.
+	warnings []string
+	// Units of work: all, and what has been done.
+	work int64
+	done atomic.Int64
+}
+
+// part is one model of the package to be.
+type part struct {
+	name  string // of the bundle, without extension
+	model *coreml.Model
+	size  int64 // of the weights, in bytes
+}
+
+// newPlan builds every graph and decides every encoding. Its errors are all
+// that a conversion has, but for reading and writing.
+func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Options, report *compress.Report) (*plan, error) {
+	p := &plan{ck: ck, info: m.Info(), opts: o}
+	if err := p.fill(); err != nil {
+		return nil, err
+	}
+	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead}
+	enc := &encoder{ctx: ctx, report: report, jobs: o.Jobs, done: map[*nn.Weight]*encoded{}, work: &p.done}
+
+	chunks := p.opts.Chunks
+	if chunks == 0 {
+		n, err := p.autoChunks(m)
+		if err != nil {
+			return nil, err
+		}
+		chunks = n
+	}
+	p.meta = p.newMeta(chunks)
+
+	f, err := m.Embeddings(p.arch)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.add(enc, p.meta.EmbeddingsName(), o.Embeddings, p.embeddingsMeta(), f); err != nil {
+		return nil, err
+	}
+	bounds := arch.SplitLayers(p.info.Layers, chunks)
+	for i := range chunks {
+		infer, prefill, err := m.Chunk(p.arch, bounds[i], bounds[i+1])
+		if err != nil {
+			return nil, err
+		}
+		md := p.chunkMeta(i, chunks, bounds[i], bounds[i+1])
+		if err := p.add(enc, p.meta.ChunkName(i, chunks), o.FFN, md, infer, prefill); err != nil {
+			return nil, err
+		}
+	}
+	if f, err = m.Head(p.arch); err != nil {
+		return nil, err
+	}
+	if err := p.add(enc, p.meta.LMHeadName(), o.Head, p.headMeta(), f); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// fill replaces zero options by defaults and checks the rest.
+func (p *plan) fill() error {
+	o, d := &p.opts, DefaultOptions()
+	for _, f := range []struct {
+		v   *int
+		def int
+	}{{&o.Context, d.Context}, {&o.Batch, d.Batch}, {&o.SplitHead, d.SplitHead}} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	if o.Prefix == "" {
+		o.Prefix = p.info.Prefix
+	}
+	if o.Name == "" {
+		abs, err := filepath.Abs(p.ck.Dir)
+		if err != nil {
+			return err
+		}
+		o.Name = fmt.Sprintf("anemll-%s-ctx%d", filepath.Base(abs), o.Context)
+	}
+	switch {
+	case strings.ContainsAny(o.Prefix, `/\: `) || strings.HasPrefix(o.Prefix, "."):
+		return fmt.Errorf("prefix %q: want the start of a file name", o.Prefix)
+	case o.Context < 1 || o.Context > 1<<20:
+		return fmt.Errorf("context %d: want 1 to %d positions", o.Context, 1<<20)
+	case o.Batch < 2 || o.Batch > o.Context:
+		return fmt.Errorf("batch %d: want 2 to the context length, %d", o.Batch, o.Context)
+	case o.Chunks < 0 || o.Chunks > min(p.info.Layers, 99):
+		return fmt.Errorf("%d chunks: want 1 to %d for %d layers", o.Chunks, min(p.info.Layers, 99), p.info.Layers)
+	case o.SplitHead < 1 || o.SplitHead > min(p.info.Vocab, 1024):
+		return fmt.Errorf("%d parts of the LM head: want 1 to %d", o.SplitHead, min(p.info.Vocab, 1024))
+	}
+	if o.Context > p.info.MaxContext {
+		p.warnings = append(p.warnings, fmt.Sprintf("context %d is longer than the %d positions the model was made for", o.Context, p.info.MaxContext))
+	}
+	if o.Context%32 != 0 {
+		p.warnings = append(p.warnings, fmt.Sprintf("context %d is not a multiple of 32: the Neural Engine may refuse the cache; %d would do", o.Context, (o.Context+31)/32*32))
+	}
+	if w := (p.info.Vocab + o.SplitHead - 1) / o.SplitHead; w > 16384 {
+		p.warnings = append(p.warnings, fmt.Sprintf("%d logits in one output: older Neural Engines take at most 16384; --split-lm-head %d would do", w, (p.info.Vocab+16383)/16384))
+	}
+	return nil
+}
+
+// autoChunks builds all layers as one chunk to see how large they are.
+func (p *plan) autoChunks(m arch.Model) (int, error) {
+	infer, prefill, err := m.Chunk(p.arch, 0, p.info.Layers)
+	if err != nil {
+		return 0, err
+	}
+	prog := &mil.Program{Functions: []*mil.Function{infer, prefill}}
+	scratch := &encoder{report: &compress.Report{}, done: map[*nn.Weight]*encoded{}}
+	if _, err := scratch.encode(prog, p.opts.FFN); err != nil {
+		return 0, err
+	}
+	return min(int((storedSize(prog)+chunkLimit-1)/chunkLimit), p.info.Layers), nil
+}
+
+// storedSize returns the bytes of all weights of a program.
+func storedSize(prog *mil.Program) int64 {
+	var n int64
+	prog.Weights(func(_ *mil.Value, w mil.Weight) {
+		size, _ := w.Type().ByteSize()
+		n += size
+	})
+	return n
+}
+
+// add makes a part of functions that share their weights.
+func (p *plan) add(enc *encoder, name string, e compress.Encoding, md coreml.Metadata, fs ...*mil.Function) error {
+	prog := &mil.Program{Functions: fs}
+	work, err := enc.encode(prog, e)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	m := &coreml.Model{SpecVersion: 9, Metadata: md, Program: prog}
+	for _, f := range fs {
+		m.Functions = append(m.Functions, coreml.Describe(f))
+	}
+	if len(fs) > 1 {
+		m.DefaultFunction = fs[0].Name
+	} else if in := m.Functions[0].Input("input_ids"); in != nil {
+		in.Shape = []int{1, 1}
+		in.Shapes = [][]int{{1, 1}, {1, p.opts.Batch}}
+	}
+	p.work += work
+	p.parts = append(p.parts, &part{name: name, model: m, size: storedSize(prog)})
+	return nil
+}
+
+func (p *plan) newMeta(chunks int) *Meta {
+	o, info := p.opts, p.info
+	lut := func(e compress.Encoding) LUT { return LUT{Bits: e.Bits, Group: e.Group} }
+	m := &Meta{
+		Name: o.Name, Version: FormatVersion,
+		Description: fmt.Sprintf("%s for Apple's Neural Engine\nContext length: %d\nBatch size: %d\nChunks: %d", filepath.Base(o.Name), o.Context, o.Batch, chunks),
+		License:     "see the model's own licence", Author: Generator, Framework: "Core ML", Language: "Go",
+		Architecture: info.Architecture, ContextLength: o.Context, BatchSize: o.Batch,
+		LUTEmbeddings: lut(o.Embeddings), LUTFFN: lut(o.FFN), LUTLMHead: lut(o.Head),
+		NumChunks: chunks, ModelPrefix: o.Prefix,
+		SplitLMHead: o.SplitHead, VocabSize: info.Vocab, LMHeadChunkSizes: arch.SplitVocab(info.Vocab, o.SplitHead),
+		PrefillDynamicSlice: true, PrefillLastTokenOutput: true, HiddenSize: info.Hidden, NumLayers: info.Layers,
+	}
+	m.Embeddings, m.LMHead = m.EmbeddingsName()+".mlmodelc", m.LMHeadName()+".mlmodelc"
+	m.FFN = m.ChunkName(0, chunks) + ".mlmodelc"
+	if g := p.ck.Generation; g != nil && g.Temperature != nil && g.TopP != nil && g.TopK != nil {
+		m.RecommendedSampling = &RecommendedSampling{DoSample: g.DoSample, Temperature: g.Temperature, TopP: g.TopP, TopK: g.TopK, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty}
+	}
+	m.Conversion = []Note{
+		{"converter", Generator + " " + Version},
+		{"model", filepath.Base(o.Name)},
+		{"context_length", strconv.Itoa(o.Context)}, {"batch_size", strconv.Itoa(o.Batch)}, {"num_chunks", strconv.Itoa(chunks)},
+		{"lut_part1", lut(o.Embeddings).String()}, {"lut_part2", lut(o.FFN).String()}, {"lut_part3", lut(o.Head).String()},
+		{"lut_method", "exact k-means"},
+		{"prefix", o.Prefix}, {"architecture", info.Architecture}, {"anemll_version", FormatVersion},
+	}
+	return m
+}
+
+// metadata returns what every part says about itself, the way ANEMLL does.
+func (p *plan) metadata(kind string) coreml.Metadata {
+	return coreml.Metadata{
+		ShortDescription: "Anemll Model" + kind,
+		Version:          FormatVersion,
+		Author:           fmt.Sprintf("Converted with %s v%s", Generator, Version),
+		User: map[string]string{
+			"com.anemll.info":           fmt.Sprintf("Converted with %s v%s", Generator, Version),
+			"com.anemll.context_length": strconv.Itoa(p.opts.Context),
+		},
+	}
+}
+
+func lutBits(md coreml.Metadata, e compress.Encoding) {
+	if e.Bits != 0 {
+		md.User["com.anemll.lut_bits"] = strconv.Itoa(e.Bits)
+	}
+}
+
+func (p *plan) embeddingsMeta() coreml.Metadata {
+	md := p.metadata(" (Embeddings) converted to CoreML")
+	lutBits(md, p.opts.Embeddings)
+	return md
+}
+
+func (p *plan) chunkMeta(i, n, first, last int) coreml.Metadata {
+	md := p.metadata(": Multifunction FFN+Prefill")
+	lutBits(md, p.opts.FFN)
+	md.User["com.anemll.batch_size"] = strconv.Itoa(p.opts.Batch)
+	md.User["com.anemll.num_chunks"] = strconv.Itoa(n)
+	md.User["com.anemll.chunk_no"] = strconv.Itoa(i + 1)
+	md.User["com.anemll.layers"] = fmt.Sprintf("%d-%d", first, last-1)
+	return md
+}
+
+func (p *plan) headMeta() coreml.Metadata {
+	md := p.metadata(" (LM Head) converted to CoreML")
+	lutBits(md, p.opts.Head)
+	md.User["com.anemll.vocab_size"] = strconv.Itoa(p.info.Vocab)
+	var s []string
+	for _, w := range p.meta.LMHeadChunkSizes {
+		s = append(s, strconv.Itoa(w))
+	}
+	md.User["com.anemll.lm_head_chunk_sizes"] = strings.Join(s, ",")
+	return md
+}
