@@ -22,7 +22,7 @@ func Parallel(ctx context.Context, n int, f func(worker, i int) error) error {
 				return err
 			}
 		}
-		return ctx.Err()
+		return nil
 	}
 	var (
 		next  atomic.Int64

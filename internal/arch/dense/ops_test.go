@@ -1,0 +1,147 @@
+package dense
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+)
+
+func near(a float32, b, relative float64) bool {
+	return math.Abs(float64(a)-b) <= relative*math.Max(math.Abs(b), 1e-30)
+}
+
+func TestDot(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for n := range 20 {
+		a, b := normal(r, n), normal(r, n)
+		if got, want := Dot(a, b), exact(a, b, 0); !near(float32(got), float64(want), 1e-7) {
+			t.Errorf("%d elements: %g, want %g", n, got, want)
+		}
+	}
+}
+
+func TestRMSNorm(t *testing.T) {
+	// mean(x²) = (9+16+0+0)/4 = 6.25, sqrt 2.5
+	x := []float32{3, -4, 0, 0}
+	y := make([]float32, 4)
+	f := RMSNorm(y, x, []float32{1, 2, 3, 4}, 0)
+	if f != 0.4 {
+		t.Errorf("factor %g, want 0.4", f)
+	}
+	for i, want := range []float64{1.2, -3.2, 0, 0} {
+		if !near(y[i], want, 1e-7) {
+			t.Errorf("y[%d] = %g, want %g", i, y[i], want)
+		}
+	}
+	// Values whose squares leave float32, in place; eps with zeros.
+	big := []float32{3e30, -4e30, 0, 0}
+	RMSNorm(big, big, []float32{1, 2, 3, 4}, 1e-6)
+	if !near(big[0], 1.2, 1e-7) || !near(big[1], -3.2, 1e-7) {
+		t.Errorf("large values: %v, want [1.2 -3.2 0 0]", big)
+	}
+	zero := make([]float32, 2)
+	if f := RMSNorm(zero, zero, []float32{1, 1}, 0.25); f != 2 || zero[0] != 0 {
+		t.Errorf("zeros: factor %g, values %v", f, zero)
+	}
+}
+
+func TestSoftmax(t *testing.T) {
+	inf := float32(math.Inf(-1))
+	for _, c := range []struct {
+		x    []float32
+		want []float64
+	}{
+		{[]float32{5}, []float64{1}},
+		{[]float32{0, 0, 0, 0}, []float64{.25, .25, .25, .25}},
+		// e^(ln 3) = 3
+		{[]float32{0, float32(math.Log(3))}, []float64{.25, .75}},
+		{[]float32{1e30, 1e30, 0}, []float64{.5, .5, 0}},
+		{[]float32{-1e30, inf, -1e30}, []float64{.5, 0, .5}},
+		{[]float32{-200, 0}, []float64{0, 1}}, // e^-200 is below float32
+	} {
+		got := append([]float32(nil), c.x...)
+		Softmax(got)
+		for i, want := range c.want {
+			if !near(got[i], want, 2e-7) {
+				t.Errorf("softmax of %v is %v, want %v", c.x, got, c.want)
+				break
+			}
+		}
+	}
+}
+
+func TestSiLU(t *testing.T) {
+	for _, c := range []struct{ x, want float64 }{
+		{0, 0},
+		{1, 0.7310585786300049}, // 1/(1+e^-1)
+		{-1, -0.2689414213699951},
+		{20, 19.99999995877693},
+		{-30, -2.80728689065184e-12},
+		{1e30, 1e30},
+		{-1e30, 0}, // not -Inf/Inf
+		{-800, 0},
+	} {
+		if got := SiLU(float32(c.x)); !near(got, c.want, 1e-7) {
+			t.Errorf("SiLU(%g) = %g, want %g", c.x, got, c.want)
+		}
+	}
+}
+
+func TestMatrix(t *testing.T) {
+	m := Matrix{3, 2, []float32{1, 2, 3, 4, 5, 6}}
+	c := m.Clone()
+	s := m.Slice(1, 3)
+	s.Row(1)[0] = 50
+	if s.Rows != 2 || m.Data[4] != 50 || c.Data[4] != 5 {
+		t.Errorf("slice %v, matrix %v, clone %v", s, m, c)
+	}
+	// A row's capacity ends with it, so that nobody appends into the next.
+	if row := m.Row(0); cap(row) != 2 || row[1] != 2 {
+		t.Errorf("row %v with capacity %d", row, cap(row))
+	}
+}
+
+func TestParallel(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 1000} {
+		calls := make([]atomic.Int32, n)
+		busy := make([]atomic.Int32, Workers())
+		err := Parallel(t.Context(), n, func(worker, i int) error {
+			if busy[worker].Add(1) != 1 {
+				t.Errorf("worker %d has two calls at once", worker)
+			}
+			calls[i].Add(1)
+			busy[worker].Add(-1)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range calls {
+			if c := calls[i].Load(); c != 1 {
+				t.Fatalf("%d calls for %d of %d", c, i, n)
+			}
+		}
+	}
+	boom := errors.New("boom")
+	var calls atomic.Int32
+	err := Parallel(t.Context(), 1_000_000, func(_, i int) error {
+		calls.Add(1)
+		return boom
+	})
+	if err != boom || int(calls.Load()) > Workers() {
+		t.Errorf("error %v after %d calls", err, calls.Load())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	calls.Store(0)
+	err = Parallel(ctx, 1_000_000, func(_, i int) error {
+		calls.Add(1)
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || int(calls.Load()) > Workers() {
+		t.Errorf("canceled: error %v after %d calls", err, calls.Load())
+	}
+}
