@@ -133,7 +133,11 @@ func rowsOf(t *checkpoint.Tensor, from, cols int) func([]float32, int) {
 // [to-from, in, 1, 1] of a 1x1 convolution.
 func Linear(t *checkpoint.Tensor, from, to int) *Weight {
 	in := t.Shape[1]
-	return &Weight{name: t.Name, kind: Matrix, shape: []int{to - from, in, 1, 1}, rows: to - from, cols: in, fill: rowsOf(t, from, in), release: t.Release}
+	name := t.Name
+	if to-from < t.Shape[0] {
+		name = fmt.Sprintf("%s[%d:%d]", name, from, to)
+	}
+	return &Weight{name: name, kind: Matrix, shape: []int{to - from, in, 1, 1}, rows: to - from, cols: in, fill: rowsOf(t, from, in), release: t.Release}
 }
 
 // LinearAll returns the whole tensor [out, in] as the weight of a 1x1
