@@ -1,0 +1,530 @@
+package anemll
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"anemone/coreml"
+	"anemone/internal/testutil"
+	"anemone/mil"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeFolder makes a package folder whose models are empty folders.
+func fakeFolder(t *testing.T, files ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, f := range files {
+		if err := os.MkdirAll(filepath.Join(dir, f), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func parseParams(t *testing.T, params ...string) *Meta {
+	t.Helper()
+	text := "model_info:\n  parameters:\n"
+	for _, p := range params {
+		text += "    " + p + "\n"
+	}
+	m, err := ParseMeta([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestFindParts(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		params   []string
+		files    []string
+		want     []string // embeddings, chunks, head
+		problems int
+		err      string
+	}{
+		{name: "names of compiled bundles", params: []string{"embeddings: q_embeddings.mlmodelc", "lm_head: q_lm_head_lut6.mlmodelc", "ffn: q_FFN_PF_lut4_chunk_01of02.mlmodelc", "num_chunks: 2"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head_lut6.mlpackage", "q_FFN_PF_lut4_chunk_01of02.mlpackage", "q_FFN_PF_lut4_chunk_02of02.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_lut4_chunk_01of02.mlpackage", "q_FFN_PF_lut4_chunk_02of02.mlpackage", "q_lm_head_lut6.mlpackage"}},
+		{name: "rebuilt from prefix and bits", params: []string{"model_prefix: qwen3-0.6B", "lut_ffn: 4", "lut_lmhead: 6", "num_chunks: 1"},
+			files: []string{"qwen3-0.6B_embeddings.mlpackage", "qwen3-0.6B_lm_head_lut6.mlpackage", "qwen3-0.6B_FFN_PF_lut4_chunk_01of01.mlpackage"},
+			want:  []string{"qwen3-0.6B_embeddings.mlpackage", "qwen3-0.6B_FFN_PF_lut4_chunk_01of01.mlpackage", "qwen3-0.6B_lm_head_lut6.mlpackage"}},
+		{name: "dots in given names", params: []string{"embeddings: a.b_embeddings", "lm_head: a.b_lm_head", "ffn: a.b_FFN_PF_chunk_01of01"},
+			files: []string{"a.b_embeddings.mlpackage", "a.b_lm_head.mlpackage", "a.b_FFN_PF_chunk_01of01.mlpackage", "a.mlpackage"},
+			want:  []string{"a.b_embeddings.mlpackage", "a.b_FFN_PF_chunk_01of01.mlpackage", "a.b_lm_head.mlpackage"}},
+		{name: "both forms there", params: []string{"model_prefix: q"},
+			files: []string{"q_embeddings.mlpackage", "q_embeddings.mlmodelc", "q_lm_head.mlmodelc", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_FFN_PF_chunk_01of01.mlmodelc"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "rotated chunks are ignored", params: []string{"model_prefix: q", "num_chunks: 2"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlpackage", "q_FFN_PF_chunk_01of02_rot.mlpackage", "q_FFN_PF_chunk_02of02_rot.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "twelve chunks in order", params: []string{"model_prefix: q", "num_chunks: 12"},
+			files: append(chunkFiles("q_FFN_PF", 12), "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
+			want:  slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("q_FFN_PF", 12), []string{"q_lm_head.mlpackage"})},
+		{name: "two sets, num_chunks decides", params: []string{"model_prefix: q", "num_chunks: 2"},
+			files: append(append(chunkFiles("q_FFN_PF", 2), chunkFiles("q_FFN_PF", 3)...), "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
+			want:  slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("q_FFN_PF", 2), []string{"q_lm_head.mlpackage"})},
+		{name: "two sets, nothing decides", params: []string{"model_prefix: q"},
+			files: append(append(chunkFiles("q_FFN_PF", 2), chunkFiles("q_FFN_PF", 3)...), "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
+			err:   "q_FFN_PF_chunk_* in sets of [2 3]"},
+		{name: "num_chunks is wrong", params: []string{"model_prefix: q", "num_chunks: 4"},
+			files: append(chunkFiles("q_FFN_PF", 2), "q_embeddings.mlpackage", "q_lm_head.mlpackage"), problems: 1,
+			want: slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("q_FFN_PF", 2), []string{"q_lm_head.mlpackage"})},
+		{name: "a chunk is missing", params: []string{"model_prefix: q", "num_chunks: 3"},
+			files: append(chunkFiles("q_FFN_PF", 3)[:2], "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
+			err:   "chunk 3 of 3 is missing: wanted q_FFN_PF_chunk_03of03.mlpackage; 2 of them are there"},
+		{name: "a chunk is compiled only", params: []string{"model_prefix: q", "num_chunks: 1"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlmodelc"},
+			err:   "ffn: found only q_FFN_PF_chunk_01of01.mlmodelc; this version reads .mlpackage"},
+		{name: "embeddings compiled only", params: []string{"embeddings: q_embeddings.mlmodelc"},
+			files: []string{"q_embeddings.mlmodelc"},
+			err:   "embeddings: found only q_embeddings.mlmodelc; this version reads .mlpackage"},
+		{name: "nothing there", params: []string{"model_prefix: q", "lut_embeddings: 4"},
+			files: []string{"z.mlpackage"},
+			err:   "embeddings: wanted q_embeddings_lut4.mlpackage or q_embeddings.mlpackage; in the folder: z.mlpackage"},
+		{name: "embeddings without their suffix", params: []string{"model_prefix: q", "lut_embeddings: 4"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "suffix that meta.yaml lost", params: []string{"model_prefix: q", "lut_ffn: 4", "lm_head: q_lm_head.mlmodelc"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head_lut6.mlpackage", "q_FFN_PF_lut6_chunk_01of01.mlpackage"}, problems: 2,
+			want: []string{"q_embeddings.mlpackage", "q_FFN_PF_lut6_chunk_01of01.mlpackage", "q_lm_head_lut6.mlpackage"}},
+		{name: "linear quantization", params: []string{"model_prefix: q", "quant_ffn: int4,32", "quant_lmhead: int8", "lut_ffn: none"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head_int8.mlpackage", "q_FFN_PF_int4_chunk_01of01.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_int4_chunk_01of01.mlpackage", "q_lm_head_int8.mlpackage"}},
+		{name: "infer only, not combined", params: []string{"model_prefix: q"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_chunk_01of01.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "one model without a number", params: []string{"model_prefix: q", "ffn: decoder.mlmodelc"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "decoder.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "decoder.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "ffn without its chunk number", params: []string{"model_prefix: q", "ffn: other.mlmodelc"},
+			files: append(chunkFiles("other", 2), "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
+			want:  slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("other", 2), []string{"q_lm_head.mlpackage"})},
+		{name: "given name is wrong", params: []string{"model_prefix: q", "embeddings: elsewhere.mlmodelc"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage"}, problems: 1,
+			want: []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "out of the folder", params: []string{"embeddings: ../../etc/passwd"}, err: `found "../../etc/passwd", wanted the name of a file in the package folder`},
+		{name: "prefix out of the folder", params: []string{"model_prefix: ../q"}, err: `wanted the name of a file in the package folder`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := listFolder(fakeFolder(t, c.files...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &Package{Meta: parseParams(t, c.params...)}
+			m := p.Meta
+			var got []string
+			e, err := f.find(p, "embeddings", m.Embeddings, m.EmbeddingsName(), m.ModelPrefix+"_embeddings")
+			if err == nil {
+				got = append(got, e)
+				var chunks []string
+				chunks, err = f.findChunks(p)
+				got = append(got, chunks...)
+			}
+			if err == nil {
+				e, err = f.find(p, "lm_head", m.LMHead, m.LMHeadName(), m.ModelPrefix+"_lm_head")
+				got = append(got, e)
+			}
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("error %v, want one with %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %q, want %q", got, c.want)
+			}
+			if len(p.Problems) != c.problems {
+				t.Errorf("problems %q, want %d", p.Problems, c.problems)
+			}
+		})
+	}
+}
+
+func chunkFiles(base string, n int) (out []string) {
+	for i := range n {
+		out = append(out, chunkName(base, i, n)+".mlpackage")
+	}
+	return out
+}
+
+func fp16(name string, shape ...int) coreml.Feature {
+	return coreml.Feature{Name: name, DType: mil.Float16, Shape: shape}
+}
+
+func i32(name string, shape ...int) coreml.Feature {
+	return coreml.Feature{Name: name, DType: mil.Int32, Shape: shape}
+}
+
+// toy is a package of two chunks: hidden size 8, context 32, batch 4,
+// vocabulary 5 + 4.
+type toy struct {
+	meta       *Meta
+	embeddings *coreml.Model
+	chunks     []*coreml.Model
+	head       *coreml.Model
+}
+
+func newToy() *toy {
+	const h, ctx, b = 8, 32, 4
+	y := &toy{meta: &Meta{ModelPrefix: "toy", PrefillDynamicSlice: true, PrefillLastTokenOutput: true}}
+	ids := i32(InputIDs, 1, 1)
+	ids.Shapes = [][]int{{1, 1}, {1, b}}
+	y.embeddings = &coreml.Model{Functions: []coreml.Function{{Name: "main", Inputs: []coreml.Feature{ids}, Outputs: []coreml.Feature{{Name: HiddenStates, DType: mil.Float16}}}}}
+	for i := range 2 {
+		rows := b
+		if i == 1 {
+			rows = 1
+		}
+		kv := []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 48, 2)}
+		y.chunks = append(y.chunks, &coreml.Model{DefaultFunction: "infer", Functions: []coreml.Function{
+			{Name: "infer", States: kv, Outputs: []coreml.Feature{fp16(OutputHiddenStates, 1, 1, h)},
+				Inputs: []coreml.Feature{fp16(HiddenStates, 1, 1, h), i32(PositionIDs, 1), fp16(CausalMask, 1, 1, 1, ctx), i32(CurrentPos, 1)}},
+			{Name: "prefill", States: kv, Outputs: []coreml.Feature{fp16(OutputHiddenStates, 1, rows, h)},
+				Inputs: []coreml.Feature{fp16(HiddenStates, 1, b, h), i32(PositionIDs, b), fp16(CausalMask, 1, 1, b, ctx), i32(CurrentPos, 1)}},
+		}})
+	}
+	y.head = &coreml.Model{Functions: []coreml.Function{{Name: "main", Inputs: []coreml.Feature{fp16(HiddenStates, 1, 1, h)},
+		Outputs: []coreml.Feature{fp16("logits2", 1, 1, 4), fp16("logits1", 1, 1, 5)}}}}
+	return y
+}
+
+func (y *toy) assemble() (*Package, error) {
+	return Assemble(y.meta, y.embeddings, y.chunks, y.head)
+}
+
+func TestLayout(t *testing.T) {
+	p, err := newToy().assemble()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Layout{ContextLength: 32, StateLength: 48, HiddenSize: 8, VocabSize: 9, Logits: []string{"logits1", "logits2"}, LogitsWidths: []int{5, 4},
+		EmbeddingsFunction: "main", InferFunction: "infer", HeadFunction: "main", PrefillFunction: "prefill", BatchSize: 4, LastTokenOutput: true,
+		States: []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 48, 2)}}
+	if d := cmp.Diff(want, p.Layout); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if len(p.Problems) != 0 {
+		t.Errorf("problems: %q", p.Problems)
+	}
+	if got := p.StateBytes(); got != 4*48*2*2 {
+		t.Errorf("StateBytes() = %d", got)
+	}
+	if got := len(p.Parts()); got != 4 {
+		t.Errorf("%d parts", got)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each case changes the toy in one way.
+func TestLayoutVariants(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*toy)
+		check  func(*Package) bool
+	}{
+		{"not allowed by meta.yaml", func(y *toy) { y.meta.PrefillDynamicSlice = false },
+			func(p *Package) bool {
+				return p.PrefillFunction == "" && p.BatchSize == 0 && strings.Contains(p.NoPrefill, "prefill_dynamic_slice")
+			}},
+		{"infer_only", func(y *toy) { y.meta.InferOnly = true },
+			func(p *Package) bool { return p.PrefillFunction == "" && strings.Contains(p.NoPrefill, "infer_only") }},
+		{"no prefill function", func(y *toy) {
+			for _, c := range y.chunks {
+				c.Functions = c.Functions[:1]
+			}
+		}, func(p *Package) bool { return p.PrefillFunction == "" && p.NoPrefill != "" && len(p.Problems) == 0 }},
+		{"prefill in one chunk only", func(y *toy) { y.chunks[1].Functions = y.chunks[1].Functions[:1] },
+			func(p *Package) bool { return p.PrefillFunction == "" && len(p.Problems) == 1 }},
+		{"single function chunks", func(y *toy) {
+			for _, c := range y.chunks {
+				c.Functions, c.DefaultFunction = c.Functions[:1], ""
+				c.Functions[0].Name = "main"
+			}
+		}, func(p *Package) bool { return p.InferFunction == "main" }},
+		{"update mask", func(y *toy) {
+			f := &y.chunks[0].Functions[1]
+			f.Inputs = append(f.Inputs, fp16(UpdateMask, 1, 1, 32, 4))
+			y.meta.PrefillDynamicSlice, y.meta.UpdateMaskPrefill = false, true
+		}, func(p *Package) bool { return p.PrefillFunction == "" && strings.Contains(p.NoPrefill, "update_mask") }},
+		{"ANEMLL's prefill output", func(y *toy) { y.meta.PrefillLastTokenOutput = false },
+			func(p *Package) bool { return p.PrefillFunction == "prefill" && !p.LastTokenOutput }},
+		{"last token claimed, batch given", func(y *toy) { y.chunks[1].Functions[1].Outputs[0].Shape = []int{1, 4, 8} },
+			func(p *Package) bool { return !p.LastTokenOutput && len(p.Problems) == 1 }},
+		{"per-layer inputs flow from the embeddings", func(y *toy) {
+			f := &y.embeddings.Functions[0]
+			f.Outputs = append(f.Outputs, fp16("per_layer_inputs", 1, 1, 6))
+			for _, c := range y.chunks {
+				c.Functions[0].Inputs = append(c.Functions[0].Inputs, fp16("per_layer_inputs", 1, 1, 6))
+				c.Functions[1].Inputs = append(c.Functions[1].Inputs, fp16("per_layer_inputs", 1, 4, 6))
+			}
+		}, func(p *Package) bool { return p.PrefillFunction == "prefill" }},
+		{"states differ between chunks", func(y *toy) {
+			for i := range 2 {
+				y.chunks[1].Functions[i].States = []coreml.Feature{fp16("other", 2)}
+			}
+		}, func(p *Package) bool { return p.StateOwner == -1 && len(p.States) == 2 }},
+		{"the second chunk has all states", func(y *toy) {
+			for i := range 2 {
+				y.chunks[1].Functions[i].States = append(slices.Clone(y.chunks[1].Functions[i].States), fp16("other", 2))
+			}
+		}, func(p *Package) bool { return p.StateOwner == 1 }},
+		{"per_chunk_state", func(y *toy) { y.meta.PerChunkState = true }, func(p *Package) bool { return p.StateOwner == -1 }},
+		{"one output of logits", func(y *toy) { y.head.Functions[0].Outputs = []coreml.Feature{fp16("output_logits", 1, 1, 7)} },
+			func(p *Package) bool { return p.VocabSize == 7 && p.Logits[0] == "output_logits" }},
+		{"logits without shapes", func(y *toy) {
+			for i := range 2 {
+				y.head.Functions[0].Outputs[i].Shape = nil
+			}
+			y.meta.LMHeadChunkSizes = []int{3, 2}
+		}, func(p *Package) bool { return p.VocabSize == 5 }},
+		{"flexible ids", func(y *toy) {
+			y.embeddings.Functions[0].Inputs[0].Shapes = nil
+			y.embeddings.Functions[0].Inputs[0].Ranges = []coreml.Range{{Min: 1, Max: 1}, {Min: 1, Max: -1}}
+		}, func(p *Package) bool { return p.BatchSize == 4 }},
+		{"a chunk without attention", func(y *toy) {
+			for i := range 2 {
+				f := &y.chunks[0].Functions[i]
+				f.Inputs = f.Inputs[:1]
+			}
+		}, func(p *Package) bool { return p.ContextLength == 32 }},
+		{"embeddings with a shape", func(y *toy) { y.embeddings.Functions[0].Outputs[0].Shape = []int{1, 1, 8} },
+			func(p *Package) bool { return p.BatchSize == 4 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			y := newToy()
+			c.change(y)
+			p, err := y.assemble()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.check(p) {
+				t.Errorf("%+v problems %q", p.Layout, p.Problems)
+			}
+		})
+	}
+}
+
+func TestLayoutErrors(t *testing.T) {
+	in := func(y *toy, chunk, fn int, name string) *coreml.Feature {
+		return feature(y.chunks[chunk].Functions[fn].Inputs, name)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*toy)
+		want   string
+	}{
+		{"argmax", func(y *toy) {
+			y.head.Functions[0].Outputs = []coreml.Feature{i32("argmax_idx", 2), fp16("argmax_val", 2)}
+		}, "argmax_in_model"},
+		{"rotate", func(y *toy) {
+			y.chunks[0].Functions = append(y.chunks[0].Functions, coreml.Function{Name: "infer_rotate"})
+		}, "infer_rotate"},
+		{"no chunks", func(y *toy) { y.chunks = nil }, "a part is missing"},
+		{"a gap in the logits", func(y *toy) { y.head.Functions[0].Outputs[0].Name = "logits3" }, "no logits2"},
+		{"wide logits", func(y *toy) { y.head.Functions[0].Outputs[0].Shape = []int{1, 2, 4} }, "logits2 has shape [1 2 4]"},
+		{"no logits", func(y *toy) { y.head.Functions[0].Outputs = nil }, "gives nothing, wanted logits1"},
+		{"hidden size", func(y *toy) { in(y, 1, 0, HiddenStates).Shape = []int{1, 1, 9} }, "toy_FFN_PF_chunk_02of02: function infer: input hidden_states is fp16 [1 1 9], wanted [1, 1, 8]"},
+		{"embeddings too narrow", func(y *toy) { y.embeddings.Functions[0].Outputs[0].Shape = []int{1, 1, 7} }, "wanted [1 1 7], which toy_embeddings gives"},
+		{"chunks do not fit", func(y *toy) { y.chunks[0].Functions[1].Outputs[0].Shape = []int{1, 1, 8} }, "wanted [1 1 8], which toy_FFN_PF_chunk_01of02 gives"},
+		{"masks differ", func(y *toy) { in(y, 1, 0, CausalMask).Shape = []int{1, 1, 1, 16} }, "a width of 32"},
+		{"masks differ between functions", func(y *toy) {
+			in(y, 0, 1, CausalMask).Shape = []int{1, 1, 4, 16}
+			in(y, 1, 1, CausalMask).Shape = []int{1, 1, 4, 16}
+		}, "causal_mask is 16 wide in prefill and 32 in infer"},
+		{"mask of a wrong rank", func(y *toy) { in(y, 0, 0, CausalMask).Shape = []int{1, 32} }, "wanted fp16 [1, 1, 1, context]"},
+		{"no mask", func(y *toy) {
+			for i := range 2 {
+				y.chunks[i].Functions[0].Inputs = y.chunks[i].Functions[0].Inputs[:1]
+			}
+		}, "no chunk takes a causal_mask"},
+		{"positions as floats", func(y *toy) { in(y, 0, 0, PositionIDs).DType = mil.Float16 }, "input position_ids is fp16 [1], wanted int32 [1]"},
+		{"current_pos", func(y *toy) { in(y, 0, 1, CurrentPos).Shape = []int{4} }, "wanted int32 [1]"},
+		{"unknown input", func(y *toy) { in(y, 0, 0, PositionIDs).Name = "pixel_values" }, "input pixel_values is not known"},
+		{"no hidden_states", func(y *toy) { y.chunks[0].Functions[0].Inputs = y.chunks[0].Functions[0].Inputs[1:] }, "wanted hidden_states too"},
+		{"no infer", func(y *toy) { y.chunks[1].Functions[0].Name = "decode" }, "toy_FFN_PF_chunk_02of02: found the functions decode, prefill, wanted infer"},
+		{"embeddings for single tokens only", func(y *toy) { y.embeddings.Functions[0].Inputs[0].Shapes = nil }, "input_ids takes [1 1], wanted [1, 4] for prefill"},
+		{"embeddings take something else", func(y *toy) { y.embeddings.Functions[0].Inputs[0].Name = "tokens" }, "takes tokens, wanted int32 input_ids"},
+		{"states differ", func(y *toy) {
+			y.chunks[1].Functions[0].States = []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 64, 2)}
+		}, "state model_model_kv_cache_0 is fp16 [4 1 48 2] in toy_FFN_PF_chunk_01of02 (prefill) and fp16 [4 1 64 2]"},
+		{"cache too short", func(y *toy) {
+			for i := range 4 {
+				y.chunks[i/2].Functions[i%2].States = []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 16, 2)}
+			}
+		}, "room for 16 positions, the mask for 32"},
+		{"huge", func(y *toy) {
+			for i := range 4 {
+				m := feature(y.chunks[i/2].Functions[i%2].Inputs, CausalMask)
+				m.Shape[3] = 1 << 28
+			}
+		}, "wanted fp16 [1, 1, 1, context]"},
+		{"output of a wrong shape", func(y *toy) { y.chunks[1].Functions[0].Outputs[0].Shape = []int{1, 8} }, "wanted [1, 1, 8]"},
+		{"output of unknown name", func(y *toy) { y.chunks[0].Functions[0].Outputs = []coreml.Feature{fp16("a"), fp16("b")} }, "has no output output_hidden_states"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			y := newToy()
+			c.change(y)
+			p, err := y.assemble()
+			if err == nil {
+				t.Fatalf("no error: %+v", p.Layout)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %q, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestMetaAgainstModels(t *testing.T) {
+	y := newToy()
+	y.meta = parseParams(t, "model_prefix: toy", "prefill_dynamic_slice: true", "context_length: 64", "batch_size: 8", "hidden_size: 16", "vocab_size: 10",
+		"split_lm_head: 16", "lm_head_chunk_sizes: [5, 5]", "states: [{name: gone, shape: [1]}, {name: model_model_kv_cache_0, shape: [1, 2]}]")
+	y.chunks[1].Metadata.User = map[string]string{"com.anemll.context_length": "512", "com.anemll.chunk_no": "2", "com.anemll.num_chunks": "two"}
+	p, err := y.assemble()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"meta.yaml says context_length: 64, the models say 32",
+		"meta.yaml says batch_size: 8, the models say 4",
+		"meta.yaml says hidden_size: 16, the models say 8",
+		"meta.yaml says vocab_size: 10, the models say 9",
+		"meta.yaml says split_lm_head: 16, the models say 2",
+		"meta.yaml says lm_head_chunk_sizes: [5 5], the models say [5 4]",
+		"meta.yaml lists the state gone, which no chunk declares",
+		"meta.yaml says that the state model_model_kv_cache_0 is [1 2], the models say [4 1 48 2]",
+		"toy_FFN_PF_chunk_02of02: its metadata say com.anemll.context_length: 512, it is 32",
+		"toy_FFN_PF_chunk_02of02: its metadata say com.anemll.num_chunks: two, it is 2",
+	}
+	if d := cmp.Diff(want, p.Problems); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+func TestOpenPeers(t *testing.T) {
+	for _, peer := range []string{"qwen3-fp16-c2", "qwen3-lut4-lut6-c2"} {
+		dir := testutil.Shared(t, "peers", peer)
+		for _, path := range []string{dir, filepath.Join(dir, MetaFile)} {
+			p, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Layout{ContextLength: 256, StateLength: 256, HiddenSize: 96, VocabSize: 512,
+				EmbeddingsFunction: "main", InferFunction: "infer", HeadFunction: "main", PrefillFunction: "prefill", BatchSize: 64,
+				States: []coreml.Feature{fp16("model_model_kv_cache_0", 8, 2, 256, 32)}}
+			for i := range 16 {
+				want.Logits, want.LogitsWidths = append(want.Logits, fmt.Sprintf("logits%d", i+1)), append(want.LogitsWidths, 32)
+			}
+			if d := cmp.Diff(want, p.Layout); d != "" {
+				t.Errorf("%s (-want +got)\n%s", peer, d)
+			}
+			if len(p.Problems) != 0 || len(p.Chunks) != 2 || !strings.HasSuffix(p.Chunks[1].Name, "_chunk_02of02") {
+				t.Errorf("%s: problems %q, chunks %v", peer, p.Problems, p.Chunks)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_, err := Open(testutil.Shared(t, "peers", "qwen3-lut6-argmax-c2"))
+	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "argmax") {
+		t.Errorf("argmax package: %v", err)
+	}
+	_, err = Open(testutil.Shared(t, "peers", "qwen3-checkpoint"))
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "convert it first") {
+		t.Errorf("checkpoint: %v", err)
+	}
+}
+
+// A package whose folder was tampered with fails with the name of what is
+// wrong, and closes what it had opened.
+func TestOpenDamagedPeer(t *testing.T) {
+	peer := testutil.Shared(t, "peers", "qwen3-fp16-c2")
+	meta, err := os.ReadFile(filepath.Join(peer, MetaFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := func(names ...string) string {
+		dir := t.TempDir()
+		for _, n := range names {
+			if err := os.Symlink(filepath.Join(peer, n), filepath.Join(dir, n)); err != nil {
+				t.Skipf("no symbolic links here: %v", err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, MetaFile), meta, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	const c1, c2, e, h = "qwen_FFN_PF_chunk_01of02.mlpackage", "qwen_FFN_PF_chunk_02of02.mlpackage", "qwen_embeddings.mlpackage", "qwen_lm_head.mlpackage"
+	p, err := Open(link(c1, c2, e, h))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	for want, dir := range map[string]string{
+		"chunk 2 of 2 is missing":           link(c1, e, h),
+		"embeddings: wanted qwen_embedding": link(c1, c2, h),
+		"lm_head: wanted qwen_lm_head":      link(c1, c2, e),
+	} {
+		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+	dir := link(c1, e, h)
+	if err := os.MkdirAll(filepath.Join(dir, c2), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), c2) {
+		t.Errorf("empty bundle: %v", err)
+	}
+	// The chunks swapped: the first gives one token where the batch is due.
+	dir = link(e, h)
+	os.Symlink(filepath.Join(peer, c1), filepath.Join(dir, c2))
+	os.Symlink(filepath.Join(peer, c2), filepath.Join(dir, c1))
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "which qwen_FFN_PF_chunk_01of02 gives") {
+		t.Errorf("swapped chunks: %v", err)
+	}
+}
+
+func TestOpenMonolithic(t *testing.T) {
+	dir := t.TempDir()
+	os.WriteFile(filepath.Join(dir, MetaFile), []byte("model_info:\n  model_type: monolithic\n  parameters:\n    monolithic_model: q_monolithic_full.mlmodelc\n"), 0o666)
+	if _, err := Open(dir); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "monolithic") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Open(t.TempDir()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "no meta.yaml in it") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCutChunk(t *testing.T) {
+	for in, want := range map[string][]any{
+		"q_FFN_PF_lut4_chunk_01of02":      {"q_FFN_PF_lut4", 1, 2, true},
+		"q_chunk_1of2_chunk_03of12":       {"q_chunk_1of2", 3, 12, true},
+		"q_FFN_PF_chunk_01of02_rot":       {"q_FFN_PF_chunk_01of02_rot", 0, 0, false},
+		"q_chunk_03of02":                  {"q", 3, 2, false},
+		"q_chunk_00of02":                  {"q", 0, 2, false},
+		"_chunk_01of01":                   {"_chunk_01of01", 0, 0, false},
+		"q_chunk_99999999999999999999of2": {"q_chunk_99999999999999999999of2", 0, 0, false},
+	} {
+		b, i, n, ok := cutChunk(in)
+		if got := []any{b, i, n, ok}; !reflect.DeepEqual(got, want) {
+			t.Errorf("cutChunk(%q) = %v, want %v", in, got, want)
+		}
+	}
+}
