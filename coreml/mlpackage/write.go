@@ -48,7 +48,7 @@ func Write(ctx context.Context, path string, m *coreml.Model, opt Options) error
 func write(ctx context.Context, path string, m *coreml.Model, opt Options) error {
 	path = filepath.Clean(path)
 	if _, err := os.Lstat(path); err == nil && !opt.Overwrite {
-		return fs.ErrExist
+		return errExists
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -102,6 +102,8 @@ func write(ctx context.Context, path string, m *coreml.Model, opt Options) error
 	}
 	return install(tmp, path, opt.Overwrite)
 }
+
+var errExists = fmt.Errorf("%w; choose another name, or overwrite it", fs.ErrExist)
 
 // encode returns the bytes of the specification, and the layout of the file
 // of weights that it refers to.
@@ -212,7 +214,7 @@ func writeFile(path string, content func(io.Writer) error) (err error) {
 func install(tmp, path string, overwrite bool) error {
 	if !overwrite {
 		if _, err := os.Lstat(path); err == nil {
-			return fs.ErrExist
+			return errExists
 		}
 	}
 	old := ""

@@ -23,9 +23,18 @@ func CheckNames(m *coreml.Model) error {
 // the program uses, and no name is one that Core ML's text form reserves.
 // Whether the operations are right is [mil.Verify]'s to say.
 func Check(m *coreml.Model) error {
+	if m.Program == nil {
+		return errors.New("model without a program")
+	}
+	if err := checkStructure(m.Program); err != nil {
+		return err
+	}
 	described, err := check(m, checkFeature)
 	if err != nil {
 		return err
+	}
+	if m.SpecVersion > maxSpec {
+		return fmt.Errorf("specification version %d is unknown, the newest is %d", m.SpecVersion, maxSpec)
 	}
 	states := false
 	for _, f := range m.Functions {
@@ -73,28 +82,21 @@ func Check(m *coreml.Model) error {
 	return nil
 }
 
+// maxSpec is the newest specification version.
+const maxSpec = 10
+
 // specOf is the first specification version that has an opset.
 var specOf = map[mil.Opset]int{mil.CoreML5: 6, mil.CoreML6: 7, mil.CoreML7: 8, mil.CoreML8: 9, "CoreML9": 10}
 
 // nameRE is what the text form of a compiled program can hold.
 var nameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_@]*$`)
 
-// reserved are the keywords of the text form. A model that uses one as a
-// name is compiled by Core ML to text that it then cannot read.
-var reserved = map[string]bool{
-	"any": true, "bool": true, "program": true, "func": true, "tensor": true, "list": true, "dict": true,
-	"tuple": true, "true": true, "false": true, "string": true, "bf16": true, "fp16": true, "fp32": true,
-	"fp64": true, "int4": true, "int8": true, "int16": true, "int32": true, "int64": true, "uint1": true,
-	"uint2": true, "uint3": true, "uint4": true, "uint6": true, "uint8": true, "uint16": true, "uint32": true,
-	"uint64": true, "state": true,
-}
-
 func checkName(name string) error {
 	switch {
-	case reserved[name]:
+	case mil.Reserved(name):
 		return errors.New("the name is a reserved word of Core ML; choose another")
 	case !nameRE.MatchString(name):
-		return errors.New("the name must be a letter or '_', then letters, digits, '_' or '@'")
+		return errors.New("the name is not a letter or '_' followed by letters, digits, '_' and '@'")
 	}
 	return nil
 }
@@ -208,6 +210,60 @@ func checkFeature(f coreml.Feature, v *mil.Value, what string) error {
 	}
 	if !slices.Equal(t.Shape, want) {
 		return fmt.Errorf("described with shape %v, so the program must have %v, not %v", f.Shape, mil.Type{Kind: kind, DType: f.DType, Shape: want}, t)
+	}
+	return nil
+}
+
+// checkStructure makes sure that the program can be walked: nothing in it is
+// nil, and blocks are not nested without end.
+func checkStructure(p *mil.Program) error {
+	seen := map[string]bool{}
+	for i, f := range p.Functions {
+		switch {
+		case f == nil:
+			return fmt.Errorf("function %d of the program is nil", i)
+		case seen[f.Name]:
+			return fmt.Errorf("two functions are named %q", f.Name)
+		case slices.Contains(f.Inputs, nil):
+			return fmt.Errorf("function %q: an input is nil", f.Name)
+		}
+		seen[f.Name] = true
+		if err := checkBlock(f.Body, 0); err != nil {
+			return fmt.Errorf("function %q: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkBlock(b *mil.Block, depth int) error {
+	const maxDepth = 64
+	switch {
+	case b == nil:
+		return errors.New("a block is nil")
+	case depth > maxDepth:
+		return fmt.Errorf("blocks are nested more than %d deep", maxDepth)
+	case slices.Contains(b.Inputs, nil), slices.Contains(b.Outputs, nil):
+		return errors.New("an input or output of a block is nil")
+	}
+	for i, op := range b.Ops {
+		if op == nil {
+			return fmt.Errorf("operation %d is nil", i)
+		}
+		bad := slices.Contains(op.Results, nil)
+		for _, a := range op.Args {
+			bad = bad || slices.Contains(a.Values, nil)
+		}
+		for _, a := range op.Attributes {
+			bad = bad || a.Value == nil
+		}
+		if bad {
+			return fmt.Errorf("operation %d (%s %q): a result, argument or attribute is nil", i, op.Type, op.Name)
+		}
+		for _, n := range op.Blocks {
+			if err := checkBlock(n, depth+1); err != nil {
+				return fmt.Errorf("operation %d (%s %q): %w", i, op.Type, op.Name, err)
+			}
+		}
 	}
 	return nil
 }

@@ -74,6 +74,9 @@ func (d *decoder) function(name string, pb *milpb.Function) (*mil.Function, erro
 	if name == "" {
 		return nil, errors.New("no name")
 	}
+	if pb.GetOpset() == "" {
+		return nil, errors.New("no opset")
+	}
 	f := &mil.Function{Name: name, Opset: mil.Opset(pb.GetOpset())}
 	s := newScope(nil)
 	var err error
@@ -120,6 +123,7 @@ func (d *decoder) block(outer *scope, pb *milpb.Block, depth int) (*mil.Block, e
 	if depth > 0 {
 		s = newScope(outer)
 	}
+	s.pb = pb
 	b := &mil.Block{}
 	var err error
 	if b.Inputs, err = d.named(s, pb.GetInputs(), nil); err != nil {
@@ -131,10 +135,6 @@ func (d *decoder) block(outer *scope, pb *milpb.Block, depth int) (*mil.Block, e
 	for i, o := range pb.GetOperations() {
 		op, err := d.operation(s, o, depth)
 		if err != nil {
-			var u *undefinedError
-			if errors.As(err, &u) && u.scope == s {
-				u.later = definedIn(pb, u.name)
-			}
 			return nil, fmt.Errorf("operation %d (%s%s): %w", i, o.GetType(), firstOutput(o), err)
 		}
 		b.Ops = append(b.Ops, op)
@@ -157,15 +157,13 @@ func firstOutput(o *milpb.Operation) string {
 	return fmt.Sprintf(" giving %q", o.GetOutputs()[0].GetName())
 }
 
-// undefinedError is the use of an unknown name.
-type undefinedError struct {
-	name  string
-	scope *scope
-	later string
-}
-
-func (e *undefinedError) Error() string {
-	return fmt.Sprintf("value %q is not defined%s", e.name, e.later)
+// undefined returns the error for the use of an unknown name.
+func undefined(s *scope, name string) error {
+	later := ""
+	for ; s != nil && later == ""; s = s.outer {
+		later = definedIn(s.pb, name)
+	}
+	return fmt.Errorf("value %q is not defined%s", name, later)
 }
 
 // definedIn says where in a block a name is defined, if anywhere.
@@ -205,13 +203,16 @@ func (d *decoder) operation(s *scope, pb *milpb.Operation, depth int) (*mil.Oper
 	}
 	inputs := pb.GetInputs()
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		if name == "" {
+			return nil, errors.New("argument without a name")
+		}
 		a := mil.Arg{Name: name}
 		for _, b := range inputs[name].GetArguments() {
 			var v *mil.Value
 			switch x := b.GetBinding().(type) {
 			case *milpb.Argument_Binding_Name:
 				if v = s.lookup(x.Name); v == nil {
-					return nil, fmt.Errorf("argument %q: %w", name, &undefinedError{name: x.Name, scope: s})
+					return nil, fmt.Errorf("argument %q: %w", name, undefined(s, x.Name))
 				}
 			case *milpb.Argument_Binding_Value:
 				if v, err = d.constant(x.Value); err != nil {
@@ -251,6 +252,9 @@ func (d *decoder) operation(s *scope, pb *milpb.Operation, depth int) (*mil.Oper
 func (d *decoder) attributes(pb map[string]*milpb.Value) ([]mil.Attribute, error) {
 	var out []mil.Attribute
 	for _, name := range slices.Sorted(maps.Keys(pb)) {
+		if name == "" {
+			return nil, errors.New("attribute without a name")
+		}
 		v, err := d.constant(pb[name])
 		if err != nil {
 			return nil, fmt.Errorf("attribute %q: %w", name, err)

@@ -56,15 +56,16 @@ type encoder struct {
 type scope struct {
 	outer *scope
 	names map[string]*mil.Value
+	pb    *milpb.Block // that is decoded, for messages
 }
 
-func newScope(outer *scope) *scope { return &scope{outer, map[string]*mil.Value{}} }
+func newScope(outer *scope) *scope { return &scope{outer: outer, names: map[string]*mil.Value{}} }
 
 func (s *scope) define(v *mil.Value) error {
 	if v.Name == "" {
 		return errors.New("value without a name")
 	}
-	if s.names[v.Name] != nil {
+	if s.lookup(v.Name) != nil {
 		return fmt.Errorf("value %q is defined twice", v.Name)
 	}
 	s.names[v.Name] = v
