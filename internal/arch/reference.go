@@ -37,8 +37,8 @@ type Reference interface {
 	// When Forward fails, be it because ctx is done or because visit
 	// returned an error, none of the tokens has been appended.
 	//
-	// Memory grows with len(tokens): about four times the widest layer, in
-	// float32, for each.
+	// While it runs it needs, for each token, some six times the width of
+	// the widest layer in float32; afterwards the keys and values remain.
 	Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) error
 	// Truncate keeps the first n tokens of the sequence and forgets the
 	// others. n is not above Pos.
@@ -64,9 +64,10 @@ type Observer struct {
 	Linear func(layer int, tensor string, x dense.Matrix)
 }
 
-// Draft guesses how a sequence goes on. context is all of the sequence;
-// the answer holds up to k tokens, or none. Guesses may be wrong: they only
-// cost time.
+// Draft guesses how a sequence goes on. context is the prompt and what has
+// been added to it, not to be modified or kept; the answer holds up to k
+// tokens, or none. Guesses may be wrong: they only cost time. What goes
+// beyond k, or follows a token outside of the vocabulary, is ignored.
 type Draft func(context []int32, k int) ([]int32, error)
 
 // Greedy returns the n tokens that ref, taking the likeliest token each time
@@ -81,10 +82,11 @@ func Greedy(ctx context.Context, ref Reference, prompt []int32, n int, draft Dra
 type Continuation struct {
 	Ref Reference
 	// Draft, if not nil, proposes tokens, of which the reference judges many
-	// in one pass over its weights. A pass over 32 tokens takes little
-	// longer than a few over one, so a draft that is mostly right (the
-	// converted package is the natural one) makes the work several times
-	// faster. It has no influence on the result.
+	// in one pass over its weights. Reading a weight costs about twice as
+	// much as multiplying it, and far more if it comes from disk, so a
+	// draft that is mostly right (the converted package is the natural one)
+	// makes the work about three times faster. It has no influence on the
+	// result.
 	Draft Draft
 	// Visit, if not nil, sees every token of the sequence in order, prompt
 	// included, with the logits after it. pos counts from the beginning of

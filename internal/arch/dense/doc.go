@@ -9,9 +9,9 @@
 // checkpoints come from. Within an operation every sum is a float64 sum of
 // exact products: a float32 product has at most 48 significant bits, so it
 // fits float64 without rounding, and fusing the multiplication with the
-// addition changes nothing. A result is therefore the same on every CPU, and
-// within half a float32 unit of the true value for all practical lengths. In
-// scalar code float64 costs no more than float32.
+// addition changes nothing. Sums are therefore the same on every CPU, and
+// within half a float32 unit of the true value unless they cancel nearly
+// completely. In scalar code float64 costs no more than float32.
 //
 // # Rows are independent
 //

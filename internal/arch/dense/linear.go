@@ -24,7 +24,7 @@ const (
 // Linear sets y = x wᵀ + bias: the linear layer whose weight w is stored as
 // [out, in], with in = x.Cols and out = y.Cols, and whose bias, if not nil,
 // has out elements. Every weight is read once. Beside x and y it needs, per
-// core, memory for 16 rows of w and 128 bytes for each row of x.
+// core, memory for 16 rows of w in float32 and 128 bytes for each row of x.
 func Linear(ctx context.Context, y, x Matrix, w Weight, bias []float32) error {
 	in, out, tokens := x.Cols, y.Cols, x.Rows
 	if y.Rows != tokens || bias != nil && len(bias) != out {
@@ -33,14 +33,8 @@ func Linear(ctx context.Context, y, x Matrix, w Weight, bias []float32) error {
 	if tokens == 0 {
 		return nil
 	}
-	scratches := make([]*scratch, Workers())
 	panels := (out + panelRows - 1) / panelRows
-	return Parallel(ctx, panels, func(worker, p int) error {
-		s := scratches[worker]
-		if s == nil {
-			s = newScratch(in, tokens)
-			scratches[worker] = s
-		}
+	return ParallelScratch(ctx, panels, func() *scratch { return newScratch(in, tokens) }, func(s *scratch, p int) error {
 		r0 := p * panelRows
 		rows := min(panelRows, out-r0)
 		w.Float32(s.raw[:rows*in], r0*in)
@@ -59,7 +53,7 @@ func Linear(ctx context.Context, y, x Matrix, w Weight, bias []float32) error {
 	})
 }
 
-// scratch is what one worker needs to multiply a panel of weight rows.
+// scratch is what one goroutine needs to multiply a panel of weight rows.
 type scratch struct {
 	raw  []float32 // panelRows x in: the weights as read
 	sums []float64 // tokens (an even number) x panelRows

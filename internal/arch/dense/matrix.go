@@ -1,7 +1,5 @@
 package dense
 
-import "fmt"
-
 // Matrix is a row-major float32 matrix without padding; in the references a
 // row belongs to a token.
 type Matrix struct {
@@ -31,12 +29,10 @@ func (m Matrix) Clone() Matrix {
 	return m
 }
 
-// Add adds x to m, element by element. Both have the same shape.
-func (m Matrix) Add(x Matrix) {
-	if m.Rows != x.Rows || m.Cols != x.Cols {
-		panic(fmt.Sprintf("dense: adding a %dx%d matrix to a %dx%d one", x.Rows, x.Cols, m.Rows, m.Cols))
-	}
-	for i, v := range x.Data {
-		m.Data[i] += v
+// Add sets y = a + b, element by element. All have the same shape; y may be
+// a or b.
+func Add(y, a, b Matrix) {
+	for i, v := range b.Data {
+		y.Data[i] = a.Data[i] + v
 	}
 }

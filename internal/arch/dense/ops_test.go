@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 )
@@ -98,26 +100,37 @@ func TestMatrix(t *testing.T) {
 	if s.Rows != 2 || m.Data[4] != 50 || c.Data[4] != 5 {
 		t.Errorf("slice %v, matrix %v, clone %v", s, m, c)
 	}
+	Add(m, m, c)
+	if want := []float32{2, 4, 6, 8, 55, 12}; !slices.Equal(m.Data, want) {
+		t.Errorf("sum %v, want %v", m.Data, want)
+	}
 	// A row's capacity ends with it, so that nobody appends into the next.
-	if row := m.Row(0); cap(row) != 2 || row[1] != 2 {
+	if row := m.Row(0); cap(row) != 2 || row[1] != 4 {
 		t.Errorf("row %v with capacity %d", row, cap(row))
 	}
 }
 
 func TestParallel(t *testing.T) {
+	cores := runtime.GOMAXPROCS(0)
 	for _, n := range []int{0, 1, 2, 1000} {
 		calls := make([]atomic.Int32, n)
-		busy := make([]atomic.Int32, Workers())
-		err := Parallel(t.Context(), n, func(worker, i int) error {
-			if busy[worker].Add(1) != 1 {
-				t.Errorf("worker %d has two calls at once", worker)
+		var made atomic.Int32
+		err := ParallelScratch(t.Context(), n, func() *atomic.Int32 {
+			made.Add(1)
+			return new(atomic.Int32)
+		}, func(busy *atomic.Int32, i int) error {
+			if busy.Add(1) != 1 {
+				t.Error("two calls have the same scratch at once")
 			}
 			calls[i].Add(1)
-			busy[worker].Add(-1)
+			busy.Add(-1)
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if m := int(made.Load()); m > min(n, cores) {
+			t.Errorf("scratch was made %d times for %d calls on %d cores", m, n, cores)
 		}
 		for i := range calls {
 			if c := calls[i].Load(); c != 1 {
@@ -127,21 +140,21 @@ func TestParallel(t *testing.T) {
 	}
 	boom := errors.New("boom")
 	var calls atomic.Int32
-	err := Parallel(t.Context(), 1_000_000, func(_, i int) error {
+	err := Parallel(t.Context(), 1_000_000, func(i int) error {
 		calls.Add(1)
 		return boom
 	})
-	if err != boom || int(calls.Load()) > Workers() {
+	if err != boom || int(calls.Load()) > cores {
 		t.Errorf("error %v after %d calls", err, calls.Load())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	calls.Store(0)
-	err = Parallel(ctx, 1_000_000, func(_, i int) error {
+	err = Parallel(ctx, 1_000_000, func(i int) error {
 		calls.Add(1)
 		cancel()
 		return nil
 	})
-	if !errors.Is(err, context.Canceled) || int(calls.Load()) > Workers() {
+	if !errors.Is(err, context.Canceled) || int(calls.Load()) > cores {
 		t.Errorf("canceled: error %v after %d calls", err, calls.Load())
 	}
 }

@@ -245,7 +245,7 @@ func (r *Reference) layer(ctx context.Context, l int, a *activations) error {
 	if err := r.linear(ctx, l, a.branch, a.Context, w.O, w.OBias); err != nil {
 		return err
 	}
-	sum(a.Mid, a.In, a.branch)
+	dense.Add(a.Mid, a.In, a.branch)
 
 	// Gated MLP.
 	r.norm(a.MLPIn, a.Mid, w.PostNorm)
@@ -255,7 +255,7 @@ func (r *Reference) layer(ctx context.Context, l int, a *activations) error {
 	if err := r.linear(ctx, l, a.Up, a.MLPIn, w.Up, w.UpBias); err != nil {
 		return err
 	}
-	if err := dense.Parallel(ctx, a.Act.Rows, func(_, t int) error {
+	if err := dense.Parallel(ctx, a.Act.Rows, func(t int) error {
 		act, gate, up := a.Act.Row(t), a.Gate.Row(t), a.Up.Row(t)
 		for i := range act {
 			act[i] = dense.SiLU(gate[i]) * up[i]
@@ -267,7 +267,7 @@ func (r *Reference) layer(ctx context.Context, l int, a *activations) error {
 	if err := r.linear(ctx, l, a.branch, a.Act, w.Down, w.DownBias); err != nil {
 		return err
 	}
-	sum(a.Out, a.Mid, a.branch)
+	dense.Add(a.Out, a.Mid, a.branch)
 	return nil
 }
 
@@ -333,13 +333,8 @@ func (r *Reference) attend(ctx context.Context, cache *kvCache, a *activations) 
 		probs []float32
 		sums  []float64
 	}
-	scratches := make([]*scratch, dense.Workers())
-	return dense.Parallel(ctx, a.Q.Rows*c.Heads, func(worker, i int) error {
-		s := scratches[worker]
-		if s == nil {
-			s = &scratch{make([]float32, r.pos+a.Q.Rows), make([]float64, d)}
-			scratches[worker] = s
-		}
+	newScratch := func() *scratch { return &scratch{make([]float32, r.pos+a.Q.Rows), make([]float64, d)} }
+	return dense.ParallelScratch(ctx, a.Q.Rows*c.Heads, newScratch, func(s *scratch, i int) error {
 		token, head := i/c.Heads, i%c.Heads
 		n := r.pos + token + 1
 		at := head / group * d // of the head's keys and values in a cache row
@@ -360,11 +355,4 @@ func (r *Reference) attend(ctx context.Context, cache *kvCache, a *activations) 
 		}
 		return nil
 	})
-}
-
-// sum sets y = x + z. y may be x.
-func sum(y, x, z dense.Matrix) {
-	for i, v := range z.Data {
-		y.Data[i] = x.Data[i] + v
-	}
 }
