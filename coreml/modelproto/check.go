@@ -159,7 +159,9 @@ func check(m *coreml.Model, pair func(f coreml.Feature, v *mil.Value, what strin
 func byName(vs []*mil.Value) map[string]*mil.Value {
 	m := make(map[string]*mil.Value, len(vs))
 	for _, v := range vs {
-		m[v.Name] = v
+		if v != nil {
+			m[v.Name] = v
+		}
 	}
 	return m
 }
