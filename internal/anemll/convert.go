@@ -173,11 +173,12 @@ func publish(tmp, output string, overwrite bool) error {
 func (p *plan) write(ctx context.Context, dir string, start time.Time) error {
 	var written int64 // bytes of the parts that are done
 	for _, part := range p.parts {
+		// done counts the file, which has a header and padding as well.
 		progress := func(done, _ int64, name string) {
 			if p.opts.Progress == nil {
 				return
 			}
-			pr := Progress{Part: part.name, Weight: name, Bytes: written + done, Elapsed: time.Since(start)}
+			pr := Progress{Part: part.name, Weight: name, Bytes: written + min(done, part.size), Elapsed: time.Since(start)}
 			if p.work > 0 {
 				pr.Done = min(1, float64(p.done.Load())/float64(p.work))
 			}

@@ -1,0 +1,409 @@
+package anemll
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"anemone/coreml"
+	"anemone/coreml/mlpackage"
+	"anemone/internal/arch"
+	"anemone/internal/arch/qwen3"
+	"anemone/internal/checkpoint/safetensors"
+	"anemone/internal/compress"
+	"anemone/internal/testutil"
+	"anemone/mil"
+)
+
+var registry = arch.Registry{qwen3.Architecture}
+
+// tiny converts the trained test checkpoint and returns the package's folder.
+func tiny(t *testing.T, o Options) (string, *Report) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	r, err := Convert(t.Context(), registry, testutil.Data(t, "checkpoints", "tiny-qwen3"), out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, r
+}
+
+func model(t *testing.T, path string) *coreml.Model {
+	t.Helper()
+	p, err := mlpackage.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p.Model
+}
+
+// TestContract holds a package to the tables of the contract: names, shapes
+// and types of every feature of every part, and their order.
+func TestContract(t *testing.T) {
+	out, _ := tiny(t, Options{Context: 128, Batch: 32, Chunks: 2, SplitHead: 3, FFN: compress.Encoding{Bits: 4, Group: 8}})
+	text := func(f coreml.Function) string {
+		var b strings.Builder
+		list := func(kind string, fs []coreml.Feature) {
+			for _, x := range fs {
+				fmt.Fprintf(&b, "%s %s %v %v", kind, x.Name, x.DType, x.Shape)
+				if x.Shapes != nil {
+					fmt.Fprintf(&b, " of %v", x.Shapes)
+				}
+				b.WriteString("\n")
+			}
+		}
+		list("in", f.Inputs)
+		list("out", f.Outputs)
+		list("state", f.States)
+		return b.String()
+	}
+	chunk := func(tokens, outTokens int) string {
+		return fmt.Sprintf(`in hidden_states fp16 [1 %d 128]
+in position_ids int32 [%d]
+in causal_mask fp16 [1 1 %d 128]
+in current_pos int32 [1]
+out output_hidden_states fp16 [1 %d 128]
+state model_model_kv_cache_0 fp16 [8 2 128 64]
+`, tokens, tokens, tokens, outTokens)
+	}
+	for _, c := range []struct{ file, function, want string }{
+		{"qwen_embeddings", "main", "in input_ids int32 [1 1] of [[1 1] [1 32]]\nout hidden_states fp16 []\n"},
+		{"qwen_FFN_PF_lut4_chunk_01of02", "infer", chunk(1, 1)},
+		{"qwen_FFN_PF_lut4_chunk_01of02", "prefill", chunk(32, 32)},
+		{"qwen_FFN_PF_lut4_chunk_02of02", "infer", chunk(1, 1)},
+		{"qwen_FFN_PF_lut4_chunk_02of02", "prefill", chunk(32, 1)},
+		{"qwen_lm_head", "main", "in hidden_states fp16 [1 1 128]\nout logits1 fp16 [1 1 342]\nout logits2 fp16 [1 1 341]\nout logits3 fp16 [1 1 341]\n"},
+	} {
+		m := model(t, filepath.Join(out, c.file+".mlpackage"))
+		if m.SpecVersion != 9 {
+			t.Errorf("%s: specification version %d, want 9", c.file, m.SpecVersion)
+		}
+		if want := map[bool]string{true: "infer", false: ""}[strings.Contains(c.file, "chunk")]; m.DefaultFunction != want {
+			t.Errorf("%s: default function %q, want %q", c.file, m.DefaultFunction, want)
+		}
+		f := m.Function(c.function)
+		if f == nil {
+			t.Errorf("%s: no function %s", c.file, c.function)
+			continue
+		}
+		if got := text(*f); got != c.want {
+			t.Errorf("%s, %s:\n%swant\n%s", c.file, c.function, got, c.want)
+		}
+		if op := m.Program.Function(c.function); op == nil || op.Opset != mil.CoreML8 {
+			t.Errorf("%s, %s: not in opset CoreML8", c.file, c.function)
+		}
+		if err := mil.Verify(m.Program); err != nil {
+			t.Errorf("%s: %v", c.file, err)
+		}
+	}
+	m := model(t, filepath.Join(out, "qwen_FFN_PF_lut4_chunk_02of02.mlpackage"))
+	for k, want := range map[string]string{
+		"com.anemll.context_length": "128", "com.anemll.batch_size": "32", "com.anemll.num_chunks": "2",
+		"com.anemll.chunk_no": "2", "com.anemll.lut_bits": "4", "com.anemll.layers": "2-3",
+	} {
+		if got := m.Metadata.User[k]; got != want {
+			t.Errorf("metadata %s is %q, want %q", k, got, want)
+		}
+	}
+}
+
+// TestFunctionsShareWeights compares what both functions of a chunk use with
+// what the file holds.
+func TestFunctionsShareWeights(t *testing.T) {
+	out, _ := tiny(t, Options{Context: 64, Batch: 32, Chunks: 1})
+	p, err := mlpackage.Open(filepath.Join(out, "qwen_FFN_PF_chunk_01of01.mlpackage"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	both := storedSize(p.Model.Program)
+	for _, f := range p.Model.Program.Functions {
+		if one := storedSize(&mil.Program{Functions: []*mil.Function{f}}); one != both {
+			t.Errorf("function %s uses %d bytes of weights, both together %d", f.Name, one, both)
+		}
+	}
+	// 4 layers of 128*(256+128+128+256) + 3*128*384 weights and their norms,
+	// two tables of 64*64, the final norm: 2 bytes each, plus records.
+	want := int64(2 * (4*(128*(256+128+128)+256*128+3*128*384+2*128+2*64) + 2*64*64 + 128))
+	if both != want {
+		t.Errorf("the chunk stores %d bytes, want %d", both, want)
+	}
+	if size := p.WeightBytes(); size < want || size > want+128*60 {
+		t.Errorf("the file has %d bytes for %d bytes of weights", size, want)
+	}
+}
+
+func hashes(t *testing.T, dir string) map[string][32]byte {
+	t.Helper()
+	h := map[string][32]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		h[rel] = sha256.Sum256(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestSameInputSameBytes(t *testing.T) {
+	o := DefaultOptions()
+	o.Jobs = 1
+	a, _ := tiny(t, o)
+	o.Jobs = 3
+	b, _ := tiny(t, o)
+	if x, y := hashes(t, a), hashes(t, b); !reflect.DeepEqual(x, y) {
+		t.Errorf("two conversions differ: %v and %v", x, y)
+	}
+}
+
+// TestGroupsThatDoNotDivide asks for groups of 8 in parts of 79 and 78 rows.
+func TestGroupsThatDoNotDivide(t *testing.T) {
+	_, r := tiny(t, Options{SplitHead: 13, Head: compress.Encoding{Bits: 6, Group: 8}})
+	n := 0
+	for _, e := range r.Weights.Summary().Weights {
+		if e.Encoding == "lut6" {
+			n++
+			if e.Shape[0]%e.Group != 0 {
+				t.Errorf("%s: group %d does not divide %d rows", e.Name, e.Group, e.Shape[0])
+			}
+		}
+	}
+	if n != 13 {
+		t.Errorf("%d weights are palettized, want 13", n)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	o := DefaultOptions()
+	var last Progress
+	calls := 0
+	o.Progress = func(p Progress) {
+		if p.Done < last.Done || p.Bytes < last.Bytes {
+			t.Errorf("progress goes back from %v to %v", last, p)
+		}
+		last = p
+		calls++
+	}
+	_, r := tiny(t, o)
+	if calls == 0 || last.Done < 0.999 || last.Bytes != r.Bytes {
+		t.Errorf("after %d calls the progress ends at %v of %d bytes", calls, last, r.Bytes)
+	}
+}
+
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range es {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestInterruptLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := DefaultOptions()
+	calls := 0
+	o.Progress = func(Progress) {
+		if calls++; calls == 20 {
+			cancel()
+		}
+	}
+	_, err := Convert(ctx, registry, testutil.Data(t, "checkpoints", "tiny-qwen3"), filepath.Join(dir, "out"), o)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want context.Canceled", err)
+	}
+	if got := entries(t, dir); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+func TestOverwrite(t *testing.T) {
+	dir := t.TempDir()
+	src, out := testutil.Data(t, "checkpoints", "tiny-qwen3"), filepath.Join(dir, "out")
+	convert := func(overwrite bool) error {
+		_, err := Convert(t.Context(), registry, src, out, Options{Overwrite: overwrite})
+		return err
+	}
+	if err := os.Mkdir(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := convert(false); err != nil {
+		t.Fatalf("an empty folder: %v", err)
+	}
+	if err := convert(false); !errors.Is(err, ErrExists) {
+		t.Errorf("error is %v, want ErrExists", err)
+	}
+	if err := os.WriteFile(filepath.Join(out, "stale"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := convert(true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "stale")); err == nil {
+		t.Error("overwriting left an old file")
+	}
+	if got := entries(t, dir); len(got) != 1 {
+		t.Errorf("left behind: %v", got)
+	}
+	// A folder that is no package is never replaced.
+	if err := os.Remove(filepath.Join(out, MetaFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := convert(true); !errors.Is(err, ErrExists) {
+		t.Errorf("error is %v, want ErrExists", err)
+	}
+}
+
+// variant copies the test checkpoint with changes to config.json and tensors.
+func variant(t *testing.T, config map[string]any, change func(map[string]*safetensors.Named)) string {
+	t.Helper()
+	src, dir := testutil.Data(t, "checkpoints", "tiny-qwen3"), t.TempDir()
+	b, err := os.ReadFile(filepath.Join(src, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c map[string]any
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range config {
+		c[k] = v
+	}
+	if b, err = json.Marshal(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(filepath.Join(src, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	byName := map[string]*safetensors.Named{}
+	var order []string
+	for _, i := range f.Tensors() {
+		data, err := f.Bytes(i.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byName[i.Name] = &safetensors.Named{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: bytes.Clone(data)}
+		order = append(order, i.Name)
+	}
+	if change != nil {
+		change(byName)
+	}
+	var tensors []safetensors.Named
+	for _, n := range order {
+		if x := byName[n]; x != nil {
+			tensors = append(tensors, *x)
+			delete(byName, n)
+		}
+	}
+	for _, x := range byName {
+		tensors = append(tensors, *x)
+	}
+	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestRefusals are checkpoints that must fail before any work, with a reason
+// that names what is wrong.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		config map[string]any
+		change func(map[string]*safetensors.Named)
+		opts   Options
+		want   []string
+	}{
+		"unknown model_type":   {config: map[string]any{"model_type": "llama"}, want: []string{"config.json", `"llama"`, "qwen3"}},
+		"no model_type":        {config: map[string]any{"model_type": nil}, want: []string{"model_type"}},
+		"quantized":            {config: map[string]any{"quantization_config": map[string]any{"quant_method": "gptq"}}, want: []string{"quantization_config", "gptq"}},
+		"rope type":            {config: map[string]any{"rope_parameters": map[string]any{"rope_type": "yarn", "rope_theta": 1e6, "factor": 4}}, want: []string{"rope", "yarn"}},
+		"no rope theta":        {config: map[string]any{"rope_parameters": nil}, want: []string{"rope_theta"}},
+		"missing tensor":       {change: func(m map[string]*safetensors.Named) { delete(m, "model.layers.2.mlp.up_proj.weight") }, want: []string{"model.layers.2.mlp.up_proj.weight"}},
+		"wrong shape":          {change: func(m map[string]*safetensors.Named) { m["model.norm.weight"].Shape = []int{64, 2} }, want: []string{"model.norm.weight", "[64 2]"}},
+		"batch beyond context": {opts: Options{Context: 64, Batch: 128}, want: []string{"batch 128"}},
+		"too many chunks":      {opts: Options{Chunks: 5}, want: []string{"5 chunks", "4"}},
+		"prefix with a slash":  {opts: Options{Prefix: "../x"}, want: []string{"prefix"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := Convert(t.Context(), registry, variant(t, c.config, c.change), filepath.Join(dir, "out"), c.opts)
+			if err == nil {
+				t.Fatal("it was converted")
+			}
+			for _, w := range c.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not say %q", err, w)
+				}
+			}
+			if got := entries(t, dir); len(got) > 0 {
+				t.Errorf("left behind: %v", got)
+			}
+		})
+	}
+}
+
+func TestUnusedTensorsAreListed(t *testing.T) {
+	dir := variant(t, nil, func(m map[string]*safetensors.Named) {
+		m["model.extra.weight"] = &safetensors.Named{Name: "model.extra.weight", DType: "F16", Shape: []int{1}, Data: []byte{0, 0}}
+	})
+	r, err := Convert(t.Context(), registry, dir, filepath.Join(t.TempDir(), "out"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(r.Unused, " "); got != "model.extra.weight" {
+		t.Errorf("unused tensors are %q", got)
+	}
+}
+
+func TestValuesBeyondFP16AreCounted(t *testing.T) {
+	dir := variant(t, nil, func(m map[string]*safetensors.Named) {
+		x := m["model.layers.0.mlp.down_proj.weight"]
+		copy(x.Data[0:2], []byte{0x00, 0x48}) // bfloat16 131072
+		copy(x.Data[2:4], []byte{0x00, 0x2f}) // bfloat16 1.16e-10
+	})
+	r, err := Convert(t.Context(), registry, dir, filepath.Join(t.TempDir(), "out"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range r.Weights.Summary().Weights {
+		want := int64(0)
+		if e.Name == "model.layers.0.mlp.down_proj.weight" {
+			want = 1
+		}
+		if e.Overflow != want || (want == 1 && e.Underflow < 1) {
+			t.Errorf("%s: %d overflows, %d underflows", e.Name, e.Overflow, e.Underflow)
+		}
+	}
+}
+
+func TestAutoChunks(t *testing.T) {
+	_, r := tiny(t, Options{})
+	if len(r.Parts) != 3 {
+		t.Errorf("a tiny model has parts %v, want one chunk", r.Parts)
+	}
+}
