@@ -1,0 +1,64 @@
+package kernels
+
+// Matrix is a constant matrix in the form in which it is kept in memory.
+type Matrix interface {
+	Rows() int
+	Cols() int
+	// MulVec sets dst[i] to the product of row r0+i and x, for rows r0 to
+	// r1. x has Cols() elements, dst r1-r0.
+	MulVec(dst, x []float32, r0, r1 int)
+	// Panel returns rows r0 to r1 as float32, row-major. It may use scratch,
+	// which has room for them.
+	Panel(scratch []float32, r0, r1 int) []float32
+	// Bytes returns how much memory the matrix holds that is its own, which
+	// does not count bytes of a mapped file.
+	Bytes() int64
+}
+
+// F32 is a float32 matrix.
+type F32 struct {
+	data       []float32
+	rows, cols int
+}
+
+// NewF32 returns a matrix over data, which is kept.
+func NewF32(data []float32, rows, cols int) *F32 { return &F32{data[:rows*cols], rows, cols} }
+
+func (m *F32) Rows() int    { return m.rows }
+func (m *F32) Cols() int    { return m.cols }
+func (m *F32) Bytes() int64 { return 0 }
+
+func (m *F32) MulVec(dst, x []float32, r0, r1 int) {
+	mulVecF32(dst, x, m.data[r0*m.cols:r1*m.cols], m.cols)
+}
+
+func (m *F32) Panel(_ []float32, r0, r1 int) []float32 {
+	return m.data[r0*m.cols : r1*m.cols]
+}
+
+// F16 is a matrix of fp16 bit patterns.
+type F16 struct {
+	data       []uint16
+	rows, cols int
+}
+
+// NewF16 returns a matrix over data, which is kept.
+func NewF16(data []uint16, rows, cols int) *F16 { return &F16{data[:rows*cols], rows, cols} }
+
+func (m *F16) Rows() int    { return m.rows }
+func (m *F16) Cols() int    { return m.cols }
+func (m *F16) Bytes() int64 { return 0 }
+
+func (m *F16) MulVec(dst, x []float32, r0, r1 int) {
+	for i := range dst[:r1-r0] {
+		r := r0 + i
+		dst[i] = dotF16(m.data[r*m.cols:(r+1)*m.cols], x)
+	}
+}
+
+func (m *F16) Panel(scratch []float32, r0, r1 int) []float32 {
+	src := m.data[r0*m.cols : r1*m.cols]
+	scratch = scratch[:len(src)]
+	Widen(scratch, src)
+	return scratch
+}
