@@ -4,20 +4,21 @@ package tokenizer
 // about 262 thousand tokens (Gemma); the limits leave a wide margin and keep a
 // hostile file from asking for memory by writing a large number.
 const (
-	maxFileSize     = 256 << 20 // bytes of tokenizer.json; Gemma's has 33 MB
-	maxVocabulary   = 1 << 20   // tokens in model.vocab
-	maxMerges       = 1 << 20   // entries of model.merges
-	maxID           = 1<<24 - 1 // largest token id
-	maxAddedTokens  = 1 << 16   // entries of added_tokens; Gemma has 6415
-	maxTokenLength  = 1 << 16   // bytes of one token
-	maxPattern      = 1 << 14   // bytes of a regular expression
-	maxBacktracking = 1 << 21   // entries of the stack of a regular expression of 8 bytes
-	maxGrowth       = 64        // how many times longer normalizers may make a text
-	maxPrepend      = 256       // bytes of a Prepend
-	maxProblems     = 16        // oddities remembered
-	maxComponents   = 64        // normalizers, pre-tokenizers, ... in all
-	maxSpecialIDs   = 1024      // ids that a post-processor adds
-	maxDepth        = 64        // nesting of JSON
-	maxCacheKey     = 128       // bytes of a piece that the cache keeps
-	maxCacheEntries = 1 << 15   // pieces in one cache
+	maxFileSize      = 256 << 20 // bytes of tokenizer.json; Gemma's has 33 MB
+	maxVocabulary    = 1 << 20   // tokens in model.vocab
+	maxMerges        = 1 << 20   // entries of model.merges
+	maxID            = 1<<24 - 1 // largest token id
+	maxAddedTokens   = 1 << 16   // entries of added_tokens; Gemma has 6415
+	maxTokenLength   = 1 << 16   // bytes of one token
+	maxPattern       = 1 << 14   // bytes of a regular expression
+	maxBacktracking  = 1 << 21   // entries of the stack of a regular expression of 8 bytes
+	maxGrowth        = 64        // how many times longer normalizers may make a text
+	maxPrepend       = 256       // bytes of a Prepend
+	maxProblems      = 16        // oddities remembered
+	maxComponentSize = 1 << 20   // bytes of the normalizer, the pre-tokenizer ...
+	maxComponents    = 64        // normalizers, pre-tokenizers, ... in all
+	maxSpecialIDs    = 1024      // ids that a post-processor adds
+	maxDepth         = 64        // nesting of JSON
+	maxCacheKey      = 128       // bytes of a piece that the cache keeps
+	maxCacheEntries  = 1 << 15   // pieces in one cache
 )

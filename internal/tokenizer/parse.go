@@ -44,20 +44,22 @@ func parse(data []byte) (*Tokenizer, error) {
 	// each needs another one (merges the vocabulary, added tokens the
 	// normalizer).
 	r := &jsonReader{data: data}
-	parts := map[string]part{}
-	model := map[string]part{}
-	note := func(into map[string]part, name string) error {
+	parts, model := map[string]part{}, map[string]part{}
+	note := func(into map[string]part, key []byte) error {
+		name, ok := partNames[string(key)]
 		r.peek()
 		start := r.pos
 		raw, err := r.raw()
-		into[name] = part{raw, start}
+		if err == nil && ok {
+			into[name] = part{raw, start}
+		}
 		return err
 	}
 	err := r.object(func(key []byte) error {
-		if name := string(key); name != "model" || r.peek() != '{' {
-			return note(parts, name)
+		if string(key) != "model" || r.peek() != '{' {
+			return note(parts, key)
 		}
-		return r.object(func(key []byte) error { return note(model, string(key)) })
+		return r.object(func(key []byte) error { return note(model, key) })
 	})
 	if err != nil {
 		return nil, err
@@ -83,6 +85,9 @@ func parse(data []byte) (*Tokenizer, error) {
 		if len(raw) == 0 || string(raw) == "null" {
 			continue
 		}
+		if len(raw) > maxComponentSize {
+			return nil, fmt.Errorf("%s: %d bytes: more than %d are not accepted", step.name, len(raw), maxComponentSize)
+		}
 		if err := step.parse(raw); err != nil {
 			return nil, fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -99,6 +104,20 @@ func parse(data []byte) (*Tokenizer, error) {
 	t.scratch = sync.Pool{New: func() any { return new(scratch) }}
 	return t, nil
 }
+
+// partNames are the keys that matter, of the file and of its model. Others are
+// read over; truncation and padding concern batches for training.
+var partNames = func() map[string]string {
+	names := map[string]string{}
+	for _, name := range []string{
+		"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
+		"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+		"fuse_unk", "byte_fallback", "ignore_merges",
+	} {
+		names[name] = name
+	}
+	return names
+}()
 
 // part is a value in the file: its text and where that starts.
 type part struct {

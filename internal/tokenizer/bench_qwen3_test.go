@@ -1,0 +1,49 @@
+package tokenizer_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"anemone/internal/tokenizer"
+	"anemone/internal/tokenizer/tokenizertest"
+)
+
+// BenchmarkQwen3 is the rate on the full vocabulary; testdata/compare.py puts
+// that of the PyPI package tokenizers beside it.
+func BenchmarkQwen3(b *testing.B) {
+	dir := tokenizertest.Qwen3(b)
+	text, err := os.ReadFile("tokenizer_test.go")
+	if err != nil {
+		b.Fatal(err)
+	}
+	tok, err := tokenizer.Open(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ids := tok.Encode(string(text), false)
+	b.Run("Open", func(b *testing.B) {
+		info, err := os.Stat(filepath.Join(dir, "tokenizer.json"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(info.Size())
+		for b.Loop() {
+			if _, err := tokenizer.Open(dir); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Encode", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			tok.Encode(string(text), false)
+		}
+	})
+	b.Run("Decode", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			tok.Decode(ids, false)
+		}
+	})
+}
