@@ -152,7 +152,7 @@ func (s *solver) search(k int, price float64) {
 	// The number of edges goes about with the third root of the price.
 	power := 3.0
 	chord := false
-	for {
+	for step := 1; ; step++ {
 		if chord || !(price > 0) || math.IsInf(price, 0) {
 			// Both paths are equally long at this price. Either a path in
 			// between is shorter, or all are equal. Each step narrows the
@@ -181,7 +181,10 @@ func (s *solver) search(k int, price float64) {
 		switch {
 		case chord:
 		case fewP > 0 && manyP > 0:
-			t := math.Log(float64(k)/float64(a)) / math.Log(float64(b)/float64(a))
+			t := 0.5 // now and then, lest the steps become small
+			if step%3 != 0 {
+				t = math.Log(float64(k)/float64(a)) / math.Log(float64(b)/float64(a))
+			}
 			price = coarsen(fewP * math.Pow(manyP/fewP, t))
 		default:
 			price = coarsen(price * math.Pow(float64(got)/float64(k), power))

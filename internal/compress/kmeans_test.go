@@ -163,3 +163,157 @@ func BenchmarkCluster(b *testing.B) {
 		}
 	}
 }
+
+// quadratic is the error of the best clustering by the layered dynamic
+// program over all splits, for sets too large for bruteForce.
+func quadratic(x, w []float64, k int) float64 {
+	n := len(x)
+	var total, mean float64
+	for i := range x {
+		total += w[i]
+		mean += w[i] * x[i]
+	}
+	mean /= total
+	s0, s1, s2 := make([]float64, n+1), make([]float64, n+1), make([]float64, n+1)
+	for i := range x {
+		d := x[i] - mean
+		s0[i+1], s1[i+1], s2[i+1] = s0[i]+w[i], s1[i]+w[i]*d, s2[i]+w[i]*d*d
+	}
+	cost := func(i, j int) float64 {
+		d := s1[j] - s1[i]
+		return s2[j] - s2[i] - d*d/(s0[j]-s0[i])
+	}
+	prev := make([]float64, n+1)
+	for j := 1; j <= n; j++ {
+		prev[j] = cost(0, j)
+	}
+	for c := 2; c <= k; c++ {
+		cur := make([]float64, n+1)
+		for j := c; j <= n; j++ {
+			cur[j] = math.Inf(1)
+			for i := c - 1; i < j; i++ {
+				cur[j] = min(cur[j], prev[i]+cost(i, j))
+			}
+		}
+		prev = cur
+	}
+	return prev[n]
+}
+
+// TestClusterGroups is TestClusterIsOptimal at the size of real groups.
+func TestClusterGroups(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	for _, sh := range shapes[:2] {
+		for i, k := range []int{2, 16, 64} {
+			x, w := sample(r, 4000, sh.draw, i == 1)
+			if len(x) < 1000 {
+				t.Fatalf("%s: %d points", sh.name, len(x))
+			}
+			var s solver
+			got, want := errorOf(x, w, s.cluster(x, w, k)), quadratic(x, w, k)
+			if math.Abs(got/want-1) > 1e-9 {
+				t.Errorf("%s: %d points into %d: error %g, want %g", sh.name, len(x), k, got, want)
+			}
+		}
+	}
+}
+
+// TestSweeps: the search for the price is short, whatever the data.
+func TestSweeps(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 32))
+	for _, sh := range shapes {
+		worst, sum, runs := 0, 0, 0
+		for trial := range 150 {
+			m := []int{30, 300, 3000, 10000}[trial%4]
+			x, w := sample(r, m, sh.draw, trial%2 == 1)
+			for _, k := range []int{2, 4, 8, 16, 64, 256, len(x) - 1, len(x) - 2, len(x) / 2} {
+				if k < 2 || k >= len(x) {
+					continue
+				}
+				var s solver
+				bounds := s.cluster(x, w, k)
+				if len(bounds) != k+1 {
+					t.Fatalf("%s: %d clusters, want %d", sh.name, len(bounds)-1, k)
+				}
+				worst = max(worst, s.sweeps)
+				sum += s.sweeps
+				runs++
+			}
+		}
+		t.Logf("%s: %.1f sweeps, at most %d", sh.name, float64(sum)/float64(runs), worst)
+		if worst > 40 {
+			t.Errorf("%s: %d sweeps, want at most 40", sh.name, worst)
+		}
+	}
+}
+
+// FuzzTable compares tables of arbitrary fp16 values with brute force.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte{0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44, 0, 0xbc}, uint8(1), false)
+	f.Add([]byte{0, 0x80, 0, 0, 1, 0, 2, 0, 3, 0, 0xff, 0x7b, 0xff, 0xfb}, uint8(2), true)
+	f.Add([]byte("some text that is a set of small and large numbers, too"), uint8(3), false)
+	f.Add([]byte("aaaaaabbbbbbccccccddddddeeeeeeffffffgggggghhhhhh"), uint8(0), true)
+	f.Fuzz(func(t *testing.T, data []byte, bits uint8, weighted bool) {
+		nbits := []int{1, 2, 3, 4}[bits%4]
+		var w []uint16
+		var imp []float32
+		for i := 0; i+1 < min(len(data), 160); i += 2 {
+			h := uint16(data[i]) | uint16(data[i+1])<<8
+			if h&0x7c00 == 0x7c00 {
+				h &^= 0x4000
+			}
+			w = append(w, h)
+			if weighted {
+				imp = append(imp, float32(data[i]%16+1))
+			}
+		}
+		if len(w) == 0 {
+			return
+		}
+		var h histogram
+		var p palette
+		h.reset(weighted)
+		h.add(w, imp)
+		p.find(nbits, &h)
+		index := make([]uint8, len(w))
+		p.assign(index, w)
+		var got float64
+		set := map[float64]float64{}
+		var total float64
+		for i, v := range w {
+			weight := 1.0
+			if weighted {
+				weight = float64(imp[i])
+			}
+			x := float64(float16.ToFloat32(v))
+			set[x+0] += weight
+			total += weight
+			d := x - float64(float16.ToFloat32(p.lut[index[i]]))
+			got += weight * d * d
+		}
+		var xs, ws []float64
+		for x := range set {
+			xs = append(xs, x)
+		}
+		slices.Sort(xs)
+		for _, x := range xs {
+			ws = append(ws, set[x])
+		}
+		want := bruteForce(xs, ws, 1<<nbits)
+		// Rounding an entry to fp16 adds at most its squared rounding error
+		// for each weight. The floor of the importance moves means a little.
+		var rounding float64
+		for i, v := range w {
+			weight := 1.0
+			if weighted {
+				weight = float64(imp[i])
+			}
+			e := math.Abs(float64(float16.ToFloat32(p.lut[index[i]])))*0x1p-11 + 0x1p-25
+			_ = v
+			rounding += weight * e * e
+		}
+		if got > want*(1+1e-5)+2*rounding {
+			t.Errorf("error %g, brute force %g, rounding %g, %d values, table %x", got, want, rounding, len(xs), p.lut)
+		}
+	})
+}
