@@ -106,7 +106,7 @@ func (p *Package) inspect() error {
 	if err != nil {
 		return err
 	}
-	if rows != 1 {
+	if rows > 1 {
 		return fmt.Errorf("function %s of %s gives %d tokens, wanted 1", p.InferFunction, p.Chunks[len(p.Chunks)-1].Name, rows)
 	}
 	p.ContextLength = ctx
@@ -284,7 +284,7 @@ func (p *Package) inspectPrefill() error {
 	}
 	p.PrefillFunction = "prefill"
 	p.LastTokenOutput = p.Meta.PrefillLastTokenOutput
-	if p.LastTokenOutput && rows != 1 {
+	if p.LastTokenOutput && rows > 1 {
 		p.LastTokenOutput = false
 		p.problem("meta.yaml says prefill_last_token_output, but prefill of the last chunk gives %d tokens: no logits are taken from it", rows)
 	}
@@ -293,7 +293,8 @@ func (p *Package) inspectPrefill() error {
 
 // follow checks one function of all chunks for calls of t tokens: that every
 // input is known and has the shape that the parts before it give. It returns
-// the width of the mask and the number of tokens that come out.
+// the width of the mask and the number of tokens that come out, 0 if the last
+// chunk does not say.
 func (p *Package) follow(function string, t int) (ctx, rows int, err error) {
 	emb := p.Embeddings.Model.Function(p.EmbeddingsFunction)
 	ids := feature(emb.Inputs, InputIDs)
@@ -326,7 +327,6 @@ func (p *Package) follow(function string, t int) (ctx, rows int, err error) {
 	}
 	hidden := earlier[out.Name]
 
-	rows = t
 	for i, c := range p.Chunks {
 		f := c.Model.Function(function)
 		where := fmt.Sprintf("%s: function %s", c.Name, function)

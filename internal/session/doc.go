@@ -1,0 +1,25 @@
+// Package session runs the call sequence of a package: which model is called
+// with what, token after token.
+//
+// A [Model] is a package whose parts are loaded by some runner; it never asks
+// which one. A [Session] is one context (a sequence of tokens and the states
+// that remember it): [Session.Feed] appends tokens and gives the logits after
+// the last one, [Session.Each] gives the logits after every one (teacher
+// forcing), and [Session.Generate] does what a chat needs: it feeds only what
+// is new of a prompt, samples, stops, makes room when the context is full,
+// and reports all of it as events.
+//
+// # The sequence
+//
+// Full batches of a prompt go through the decoder's prefill function, the
+// rest token by token through infer. Every token is processed exactly once
+// and in order, which holds for recurrent states and plain caches alike.
+// Logits after the last token come from the call that processed it. Where the
+// package's prefill does not return the last token's state (ANEMLL's own
+// packages return the first one's), the last token therefore always goes
+// through infer: a prompt of n tokens takes (n-1)/B batches rather than n/B
+// and a repetition.
+//
+// No partial batch is ever padded, and no batch passes the end of the
+// context.
+package session
