@@ -26,7 +26,7 @@ const (
 	maxPositions = 1 << 24 // context, state and mask lengths
 	maxBatch     = 1 << 16
 	maxChunks    = 999
-	maxVocab     = 1 << 26
+	maxVocab     = 1 << 24
 	maxSplit     = 1 << 12
 	maxWidth     = 1 << 24 // hidden sizes and the like
 	maxLayers    = 1 << 12

@@ -25,7 +25,7 @@ const (
 
 // maxElements bounds the masks and hidden states that a runtime allocates by
 // the shapes in a file.
-const maxElements = 1 << 28
+const maxElements = 1 << 27
 
 // Layout is what the models of a package say: every shape and name that a
 // runtime needs.
@@ -374,6 +374,9 @@ func (p *Package) follow(function string, t int) (ctx, rows int, err error) {
 						continue
 					}
 					return 0, 0, fmt.Errorf("%s: input %s is not known and no earlier part gives it", where, in.Name)
+				}
+				if n, ok := mil.NumElements(in.Shape); !ok || n > maxElements || !in.DType.IsFloat() {
+					return 0, 0, bad("floating-point values of a fixed shape")
 				}
 				if src.shape != nil && !takes(in, src.shape) {
 					return 0, 0, bad(fmt.Sprintf("%v, which %s gives", src.shape, src.part))

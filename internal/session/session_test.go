@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"anemone/coreml"
 	"anemone/internal/anemll"
 	"anemone/internal/runner"
+	"anemone/mil"
 )
 
 func tokens(n int) []int32 {
@@ -445,4 +448,68 @@ func (silent) NewState() (runner.State, error)   { return &toyState{}, nil }
 func (silent) Close() error                      { return nil }
 func (silent) Predict(context.Context, string, runner.Values, runner.Values, runner.State) error {
 	return nil
+}
+
+// Whatever the models declare, a package is refused or a session on it is
+// made, without a panic and without memory by an unchecked number.
+func TestHostileLayouts(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	names := []string{anemll.InputIDs, anemll.HiddenStates, anemll.PositionIDs, anemll.CausalMask, anemll.CurrentPos, anemll.UpdateMask,
+		anemll.OutputHiddenStates, "per_layer_inputs", "logits1", "logits2", "logits", "argmax_idx", "kv", "model_model_kv_cache_0", ""}
+	functions := []string{"main", "infer", "prefill", "infer_rotate", ""}
+	dims := []int{-1, 0, 1, 2, 3, 4, 5, 16, 1 << 20, 1 << 40, math.MaxInt}
+	made := 0
+	for range 4000 {
+		y := newToy(t, toyOptions{ctx: 16, batch: 4, lastToken: r.IntN(2) == 0, perLayer: r.IntN(2) == 0})
+		parts := y.pkg.Parts()
+		for range 1 + r.IntN(3) {
+			m := parts[r.IntN(len(parts))].Model
+			f := &m.Functions[r.IntN(len(m.Functions))]
+			list := []*[]coreml.Feature{&f.Inputs, &f.Outputs, &f.States}[r.IntN(3)]
+			if r.IntN(8) == 0 {
+				f.Name = functions[r.IntN(len(functions))]
+			}
+			if r.IntN(8) == 0 {
+				*list = append(slices.Clone(*list), fp16(names[r.IntN(len(names))], dims[r.IntN(len(dims))]))
+			}
+			if len(*list) == 0 {
+				continue
+			}
+			*list = slices.Clone(*list)
+			x := &(*list)[r.IntN(len(*list))]
+			switch r.IntN(6) {
+			case 0:
+				x.Name = names[r.IntN(len(names))]
+			case 1:
+				x.DType = []mil.DType{mil.Float16, mil.Int32, mil.Float32, mil.String}[r.IntN(4)]
+			case 2:
+				x.Shape = nil
+			case 3:
+				x.Ranges = []coreml.Range{{Min: 0, Max: -1}, {Min: dims[r.IntN(len(dims))], Max: dims[r.IntN(len(dims))]}}
+			default:
+				if x.Shape = slices.Clone(x.Shape); len(x.Shape) > 0 {
+					x.Shape[r.IntN(len(x.Shape))] = dims[r.IntN(len(dims))]
+				}
+			}
+		}
+		p, err := anemll.Assemble(y.meta, parts[0].Model, []*coreml.Model{parts[1].Model, parts[2].Model}, parts[3].Model)
+		if err != nil {
+			continue
+		}
+		m, err := Load(p, func(*coreml.Model) (runner.Model, error) { return silent{}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := m.NewSession()
+		if err != nil {
+			continue
+		}
+		made++
+		if _, err := s.Feed(t.Context(), tokens(min(9, s.Context()))[:1]); err != nil {
+			t.Errorf("%+v: %v", p.Layout, err)
+		}
+	}
+	if made < 100 {
+		t.Errorf("only %d packages were taken, so this says little", made)
+	}
 }

@@ -149,19 +149,20 @@ func (m *Model) newStep(function string, rows int, states []runner.State, logits
 		}
 		for _, o := range f.Outputs {
 			isChain := o.Name == chain.Name
-			shape := o.Shape
-			if i == 0 && len(shape) == 3 {
-				shape = []int{shape[0], rows, shape[2]} // declared for one token
-			}
 			consumer := consumerOf(funcs[i+1:], o.Name, isChain)
+			shape := o.Shape
 			switch {
 			case consumer != nil:
 				shape = consumer.Shape
-			case isChain && len(shape) == 0 && logits != nil:
-				shape = []int{1, 1, p.HiddenSize}
-			}
-			if len(shape) == 0 || !o.DType.IsFloat() {
+			case !isChain || !o.DType.IsFloat():
 				continue // nobody reads it; the runner finds a place
+			case len(shape) == 0 && logits != nil:
+				shape = []int{1, 1, p.HiddenSize}
+			case len(shape) == 0:
+				continue
+			}
+			if !o.DType.IsFloat() {
+				return nil, fmt.Errorf("%s: output %s is %v, wanted a floating-point type", st.name, o.Name, o.DType)
 			}
 			b, err := newBuffer(shape)
 			if err != nil {
