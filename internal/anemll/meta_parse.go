@@ -18,7 +18,7 @@ import (
 // memory grows faster than linearly with nesting and with keys, hence the
 // small numbers.
 const (
-	maxMetaBytes = 128 << 10
+	maxMetaBytes = 64 << 10
 	maxMetaKeys  = 1024 // mapping keys in the whole file
 	maxMetaDepth = 8    // nested flow collections, or "- - -" on a line
 	maxMetaList  = 1 << 14
@@ -38,7 +38,7 @@ const (
 // what was found and what was wanted.
 //
 // Anchors, aliases and tags are refused (no ANEMLL file has any), as are
-// files above 128 KiB.
+// files above 64 KiB.
 func ParseMeta(data []byte) (m *Meta, err error) {
 	defer func() { // the YAML parser is not ours
 		if r := recover(); r != nil {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -231,7 +232,7 @@ func TestParseMetaErrors(t *testing.T) {
 		{"deep", p("x: " + strings.Repeat("[", 20)), "nested"},
 		{"deep dashes", strings.Repeat("- ", 5000), "nested"},
 		{"many keys", strings.Repeat("k: 1\n", 2000), "more than 1024 keys"},
-		{"large", strings.Repeat("#", maxMetaBytes+1), "at most 131072 are read"},
+		{"large", strings.Repeat("#", maxMetaBytes+1), "at most 65536 are read"},
 		{"not text", "model_info: \xff\n", "not UTF-8"},
 		{"broken", "model_info: [1\n", "not readable as YAML"},
 	} {
@@ -398,6 +399,52 @@ func TestEncodeReadByPyYAML(t *testing.T) {
 		}}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// The largest files that are read, made to be as costly as possible.
+func TestParseMetaCost(t *testing.T) {
+	n := maxMetaBytes
+	for name, in := range map[string]string{
+		"brackets":     strings.Repeat("[", n),
+		"dashes":       strings.Repeat("- ", n/2),
+		"maps":         strings.Repeat("{a: ", n/4),
+		"list":         "a: [" + strings.Repeat("1,", n/2-10) + "1]",
+		"strings":      "a: [" + strings.Repeat("'',", n/3-10) + "1]",
+		"flow nesting": "a: [" + strings.Repeat("[[[[[[0]]]]]],", n/14-4) + "1]",
+		"comments":     strings.Repeat("#\n", n/2),
+		"keys":         strings.Repeat("k:\n", n/3),
+		"indentation": func() string {
+			var b strings.Builder
+			for i := 0; b.Len()+i+3 < n; i++ {
+				b.WriteString(strings.Repeat(" ", i) + "k:\n")
+			}
+			return b.String()
+		}(),
+		"keys of one map": func() string {
+			var b strings.Builder
+			b.WriteString("model_info:\n")
+			for i := range maxMetaKeys - 1 {
+				fmt.Fprintf(&b, "  %050d:\n", i)
+			}
+			return b.String()
+		}(),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ParseMeta([]byte(in)) // most are refused; only the cost matters
+		runtime.ReadMemStats(&after)
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got >= 64 {
+			t.Errorf("%s: %d MiB allocated for %d bytes", name, got, len(in))
+		}
+	}
+}
+
+func TestLUTString(t *testing.T) {
+	for l, want := range map[LUT]string{{}: "none", {0, 8}: "none", {6, 0}: "6", {6, 8}: "6,8"} {
+		if got := l.String(); got != want {
+			t.Errorf("%#v: %q, want %q", l, got, want)
+		}
 	}
 }
 
