@@ -372,6 +372,9 @@ func (p *planner) operation(op *mil.Operation) error {
 	o := &opCtx{p: p, op: op, args: map[string]*val{}, constant: true}
 	for i := range def.Params {
 		par := &def.Params[i]
+		if op.Type == "constexpr_lut_to_dense" && par.Name == "indices" {
+			continue // stay packed; see buildLUT
+		}
 		vs := op.Arg(par.Name)
 		if vs == nil {
 			if a := op.Attr(par.Name); a != nil {

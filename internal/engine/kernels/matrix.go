@@ -29,7 +29,7 @@ func (m *F32) Cols() int    { return m.cols }
 func (m *F32) Bytes() int64 { return 0 }
 
 func (m *F32) MulVec(dst, x []float32, r0, r1 int) {
-	mulVecF32(dst, x, m.data[r0*m.cols:r1*m.cols], m.cols)
+	mulVecF32(dst[:r1-r0], x[:m.cols], m.data[r0*m.cols:r1*m.cols], m.cols)
 }
 
 func (m *F32) Panel(_ []float32, r0, r1 int) []float32 {
@@ -50,9 +50,16 @@ func (m *F16) Cols() int    { return m.cols }
 func (m *F16) Bytes() int64 { return 0 }
 
 func (m *F16) MulVec(dst, x []float32, r0, r1 int) {
-	for i := range dst[:r1-r0] {
-		r := r0 + i
-		dst[i] = dotF16(m.data[r*m.cols:(r+1)*m.cols], x)
+	var sum [4]float32
+	for r := r0; r < r1; {
+		if r+4 <= r1 {
+			dotF16((*[4]float32)(dst[r-r0:]), x[:m.cols], m.data[r*m.cols:], m.cols)
+			r += 4
+			continue
+		}
+		dotF16(&sum, x[:m.cols], m.data[r*m.cols:], 0) // one row, four times
+		dst[r-r0] = sum[0]
+		r++
 	}
 }
 

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"flag"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"anemone/internal/runner"
+)
+
+var benchPackage = flag.String("package", "", "folder of a package to measure")
+
+// openAny opens the parts of a package by their names' usual pieces.
+func openAny(t testing.TB, dir string, o Options) *peer {
+	t.Helper()
+	one := func(pattern string) []string {
+		m, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(m) == 0 {
+			t.Fatalf("no %s in %s", pattern, dir)
+		}
+		return m
+	}
+	p := &peer{t: t}
+	p.emb = openModel(t, one("*_embeddings*.mlpackage")[0], o)
+	p.head = openModel(t, one("*_lm_head*.mlpackage")[0], o)
+	for _, c := range one("*_FFN_PF*chunk_*.mlpackage") {
+		p.chunks = append(p.chunks, openModel(t, c, o))
+	}
+	for _, in := range p.chunks[0].Function("prefill").Inputs {
+		if strings.HasPrefix(in.Name, "causal") {
+			p.batch, p.ctx = in.Shape[2], in.Shape[3]
+		}
+	}
+	st, err := p.chunks[0].NewState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.st = st
+	return p
+}
+
+// BenchmarkPackage measures decoding and prefill of a whole package:
+//
+//	go test -run - -bench Package -package DIR ./internal/engine
+func BenchmarkPackage(b *testing.B) {
+	if *benchPackage == "" {
+		b.Skip("needs -package DIR")
+	}
+	p := openAny(b, *benchPackage, Options{})
+	ids := make([]int32, p.batch)
+	var h *runner.Tensor
+	b.Run("prefill", func(b *testing.B) {
+		p.t = b
+		h = p.call("prefill", ids, 0)
+		start := time.Now()
+		for b.Loop() {
+			p.call("prefill", ids, 0)
+		}
+		b.ReportMetric(float64(b.N*p.batch)/time.Since(start).Seconds(), "tokens/s")
+	})
+	b.Run("decode", func(b *testing.B) {
+		p.t = b
+		p.logits(p.call("infer", ids[:1], p.batch))
+		start := time.Now()
+		for b.Loop() {
+			h = p.call("infer", ids[:1], p.batch)
+			p.logits(h)
+		}
+		b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "tokens/s")
+	})
+}
