@@ -40,14 +40,21 @@ func Widen(dst []float32, src []uint16) {
 // apart, and x.
 func dotF16(dst *[4]float32, x []float32, w []uint16, ldw int) {
 	t := halves()
-	n := len(x)
-	w0, w1, w2, w3 := w[:n], w[ldw:ldw+n], w[2*ldw:2*ldw+n], w[3*ldw:3*ldw+n]
-	var s0, s1, s2, s3 float32
-	for i, a := range x {
-		s0 += a * t[w0[i]]
-		s1 += a * t[w1[i]]
-		s2 += a * t[w2[i]]
-		s3 += a * t[w3[i]]
+	*dst = [4]float32{}
+	for at := 0; at < len(x); at += sumChunk {
+		n := min(sumChunk, len(x)-at)
+		w := w[at:]
+		w0, w1, w2, w3 := w[:n], w[ldw:ldw+n], w[2*ldw:2*ldw+n], w[3*ldw:3*ldw+n]
+		var s0, s1, s2, s3 float32
+		for i, a := range x[at : at+n] {
+			s0 += a * t[w0[i]]
+			s1 += a * t[w1[i]]
+			s2 += a * t[w2[i]]
+			s3 += a * t[w3[i]]
+		}
+		dst[0] += s0
+		dst[1] += s1
+		dst[2] += s2
+		dst[3] += s3
 	}
-	*dst = [4]float32{s0, s1, s2, s3}
 }

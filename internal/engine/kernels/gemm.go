@@ -1,47 +1,70 @@
 package kernels
 
 // The portable products keep four sums: more, and the compiler spills them,
-// which costs a factor of two. Every sum runs through its elements in order.
+// which costs a factor of two. Every sum runs through its elements in order,
+// a chunk at a time, and the sums of chunks are added in order: that keeps
+// the rounding errors of long sums small.
+const sumChunk = 128
 
-// dotInOrder returns the product of a and the first len(a) elements of b,
-// summed from the first to the last.
+// dotInOrder returns the product of a and the first len(a) elements of b.
 func dotInOrder(a, b []float32) float32 {
 	b = b[:len(a)]
-	var s float32
-	for i, x := range a {
-		s += x * b[i]
+	var sum float32
+	for len(a) > 0 {
+		n := min(sumChunk, len(a))
+		var s float32
+		y := b[:n]
+		for i, x := range a[:n] {
+			s += x * y[i]
+		}
+		sum += s
+		a, b = a[n:], b[n:]
 	}
-	return s
+	return sum
 }
 
 // dot1x4 sets dst[i] to the product of x and row i of w, four rows that are
 // ldw apart.
 func dot1x4(dst *[4]float32, x, w []float32, ldw int) {
-	n := len(x)
-	w0, w1, w2, w3 := w[:n], w[ldw:ldw+n], w[2*ldw:2*ldw+n], w[3*ldw:3*ldw+n]
-	var s0, s1, s2, s3 float32
-	for i, a := range x {
-		s0 += a * w0[i]
-		s1 += a * w1[i]
-		s2 += a * w2[i]
-		s3 += a * w3[i]
+	*dst = [4]float32{}
+	for at := 0; at < len(x); at += sumChunk {
+		n := min(sumChunk, len(x)-at)
+		w := w[at:]
+		w0, w1, w2, w3 := w[:n], w[ldw:ldw+n], w[2*ldw:2*ldw+n], w[3*ldw:3*ldw+n]
+		var s0, s1, s2, s3 float32
+		for i, a := range x[at : at+n] {
+			s0 += a * w0[i]
+			s1 += a * w1[i]
+			s2 += a * w2[i]
+			s3 += a * w3[i]
+		}
+		dst[0] += s0
+		dst[1] += s1
+		dst[2] += s2
+		dst[3] += s3
 	}
-	*dst = [4]float32{s0, s1, s2, s3}
 }
 
-// dot2x2 returns the products of two rows of x and two of w.
-func dot2x2(x0, x1, w0, w1 []float32) (s00, s01, s10, s11 float32) {
-	n := len(x0)
-	x1, w0, w1 = x1[:n], w0[:n], w1[:n]
-	for i := range x0 {
-		a, b := x0[i], x1[i]
-		p, q := w0[i], w1[i]
-		s00 += a * p
-		s10 += b * p
-		s01 += a * q
-		s11 += b * q
+// dot2x2 sets d0 and d1 to the products of x0 and x1 with two rows of w.
+func dot2x2(d0, d1 *[2]float32, x0, x1, w0, w1 []float32) {
+	*d0, *d1 = [2]float32{}, [2]float32{}
+	for at := 0; at < len(x0); at += sumChunk {
+		n := min(sumChunk, len(x0)-at)
+		a0, a1, b0, b1 := x0[at:at+n], x1[at:at+n], w0[at:at+n], w1[at:at+n]
+		var s00, s01, s10, s11 float32
+		for i := range a0 {
+			a, b := a0[i], a1[i]
+			p, q := b0[i], b1[i]
+			s00 += a * p
+			s10 += b * p
+			s01 += a * q
+			s11 += b * q
+		}
+		d0[0] += s00
+		d0[1] += s01
+		d1[0] += s10
+		d1[1] += s11
 	}
-	return
 }
 
 // mulVecF32 sets dst[i] to the product of row i of w, which are ldw apart,
@@ -67,7 +90,7 @@ func MulNT(dst []float32, ldd int, x []float32, ldx, m int, w []float32, ldw, n,
 		d0, d1 := dst[i*ldd:i*ldd+n], dst[(i+1)*ldd:(i+1)*ldd+n]
 		j := 0
 		for ; j+2 <= n; j += 2 {
-			d0[j], d0[j+1], d1[j], d1[j+1] = dot2x2(x0, x1, w[j*ldw:], w[(j+1)*ldw:])
+			dot2x2((*[2]float32)(d0[j:]), (*[2]float32)(d1[j:]), x0, x1, w[j*ldw:j*ldw+k], w[(j+1)*ldw:(j+1)*ldw+k])
 		}
 		if j < n {
 			d0[j] = dotInOrder(x0, w[j*ldw:])

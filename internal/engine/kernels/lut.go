@@ -242,8 +242,8 @@ func (m *LUT) MulVec(dst, x []float32, r0, r1 int) {
 
 // mul4 multiplies four rows of 4-bit indices.
 func (m *LUT) mul4(sum *[4]float32, rows *[4]int, x []float32) {
-	var a0, a1, b0, b1, c0, c1, d0, d1 float32
 	for b := range m.cols / blockCols {
+		var a0, a1, b0, b1, c0, c1, d0, d1 float32
 		ta, tb := (*[16]float32)(m.table(rows[0], b)), (*[16]float32)(m.table(rows[1], b))
 		tc, td := (*[16]float32)(m.table(rows[2], b)), (*[16]float32)(m.table(rows[3], b))
 		wa, wb := (*[16]uint32)(m.p4[(rows[0]*m.blocks+b)*16:]), (*[16]uint32)(m.p4[(rows[1]*m.blocks+b)*16:])
@@ -292,15 +292,18 @@ func (m *LUT) mul4(sum *[4]float32, rows *[4]int, x []float32) {
 			c1 += tc[uc>>28&15] * v
 			d1 += td[ud>>28&15] * v
 		}
+		sum[0] += a0 + a1
+		sum[1] += b0 + b1
+		sum[2] += c0 + c1
+		sum[3] += d0 + d1
 	}
-	*sum = [4]float32{a0 + a1, b0 + b1, c0 + c1, d0 + d1}
 	m.mulTail(sum, rows, x)
 }
 
 // mulLanes multiplies four rows of indices that take several planes.
 func (m *LUT) mulLanes(sum *[4]float32, rows *[4]int, x []float32) {
-	var a, b, c, d float32
 	for k := range m.cols / blockCols {
+		var a, b, c, d float32
 		ta, tb := (*[64]float32)(m.table(rows[0], k)), (*[64]float32)(m.table(rows[1], k))
 		tc, td := (*[64]float32)(m.table(rows[2], k)), (*[64]float32)(m.table(rows[3], k))
 		pa, pb := (rows[0]*m.blocks+k)*16, (rows[1]*m.blocks+k)*16
@@ -320,15 +323,18 @@ func (m *LUT) mulLanes(sum *[4]float32, rows *[4]int, x []float32) {
 				ud >>= 8
 			}
 		}
+		sum[0] += a
+		sum[1] += b
+		sum[2] += c
+		sum[3] += d
 	}
-	*sum = [4]float32{a, b, c, d}
 	m.mulTail(sum, rows, x)
 }
 
 // mul6 is mulLanes for 6-bit indices.
 func (m *LUT) mul6(sum *[4]float32, rows *[4]int, x []float32) {
-	var a, b, c, d float32
 	for k := range m.cols / blockCols {
+		var a, b, c, d float32
 		ta, tb := (*[64]float32)(m.table(rows[0], k)), (*[64]float32)(m.table(rows[1], k))
 		tc, td := (*[64]float32)(m.table(rows[2], k)), (*[64]float32)(m.table(rows[3], k))
 		pa, pb := (rows[0]*m.blocks+k)*16, (rows[1]*m.blocks+k)*16
@@ -357,8 +363,11 @@ func (m *LUT) mul6(sum *[4]float32, rows *[4]int, x []float32) {
 				ud >>= 8
 			}
 		}
+		sum[0] += a
+		sum[1] += b
+		sum[2] += c
+		sum[3] += d
 	}
-	*sum = [4]float32{a, b, c, d}
 	m.mulTail(sum, rows, x)
 }
 
@@ -378,22 +387,25 @@ func (m *LUT) mulTail(sum *[4]float32, rows *[4]int, x []float32) {
 
 // mul8 multiplies four rows of bytes.
 func (m *LUT) mul8(sum *[4]float32, rows *[4]int, x []float32) {
-	var a, b, c, d float32
-	for at := 0; at < m.cols; at += m.colBlock {
+	for at := 0; at < m.cols; at += blockCols {
 		k := at / blockCols
 		ta, tb := (*[256]float32)(m.table(rows[0], k)), (*[256]float32)(m.table(rows[1], k))
 		tc, td := (*[256]float32)(m.table(rows[2], k)), (*[256]float32)(m.table(rows[3], k))
-		xs := x[at : at+m.colBlock]
+		xs := x[at:min(at+blockCols, m.cols)]
 		wa, wb := m.p8[rows[0]*m.cols+at:][:len(xs)], m.p8[rows[1]*m.cols+at:][:len(xs)]
 		wc, wd := m.p8[rows[2]*m.cols+at:][:len(xs)], m.p8[rows[3]*m.cols+at:][:len(xs)]
+		var a, b, c, d float32
 		for i, v := range xs {
 			a += ta[wa[i]] * v
 			b += tb[wb[i]] * v
 			c += tc[wc[i]] * v
 			d += td[wd[i]] * v
 		}
+		sum[0] += a
+		sum[1] += b
+		sum[2] += c
+		sum[3] += d
 	}
-	*sum = [4]float32{a, b, c, d}
 }
 
 // UnpackIndices writes n indices of the given width, packed with the first
