@@ -89,7 +89,7 @@ computes.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &statusError{exitUsage, fmt.Errorf("%w\nSee '%s --help'.", err, c.CommandPath())}
 	})
-	root.AddCommand(newConvert(), newInspect())
+	root.AddCommand(newConvert(), newRun(), newCheck(), newInspect(), newDemo())
 	return root
 }
 

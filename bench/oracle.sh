@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Converts the small checkpoint and holds the package to an independent
+# executor of Core ML programs (numpy) and to coremltools' own readers:
+#
+#   ANEMONE_PYTHON=python bench/oracle.sh [FOLDER]
+#
+# The Python needs coremltools, numpy, safetensors and pyyaml. The executor
+# lies in ../shared/oracle.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-$(mktemp -d)}
+py=${ANEMONE_PYTHON:-python3}
+oracle=../shared/oracle/run_package.py
+golden=../shared/fixtures/goldens/tiny-qwen3.safetensors
+checkpoint=../shared/fixtures/checkpoints/tiny-qwen3
+mkdir -p "$out"
+go build -o "$out/anemone" ./cmd/anemone
+
+# 1. An fp16 package gives transformers' float32 logits, in the contract's
+#    sequence and token by token, and survives fp16 rounding of every result.
+"$out/anemone" convert "$checkpoint" -o "$out/fp16" --context 256 --batch 64 --chunks 2 \
+	--lut-ffn none --lut-lm-head none --overwrite >/dev/null
+expect() { # expect MIN_COSINE ARGS...: top-1 agreement must be whole as well
+	local line
+	line=$("$py" "$oracle" "$out/fp16" "$golden" --min-cosine "$@")
+	echo "oracle ${*:2}: $line"
+	[[ $line == *"top1 1.0000"* ]] || { echo "top-1 agreement is not 1"; exit 1; }
+}
+expect 0.99999
+expect 0.99999 --infer-only
+expect 0.999 --half
+
+# 2. The engine gives the oracle's logits: every one within 2e-3, with fp16
+#    and with palettized weights; and `check` prints the oracle's figures.
+for lut in none 4,8 6,8 3,8 8,0 2,16 1,8; do
+	p="$out/lut-${lut/,/-}"
+	"$out/anemone" convert "$checkpoint" -o "$p" --context 256 --batch 64 --chunks 2 \
+		--lut-ffn "$lut" --lut-lm-head "$lut" --lut-embeddings "${lut/1,8/none}" --split-lm-head 7 --overwrite >/dev/null
+	line=$("$py" "$oracle" "$p" "$golden" --infer-only --min-cosine -1 --save "$p.safetensors")
+	"$py" bench/compare.py "$out/anemone" "$p" "$p.safetensors" "$golden" "$line"
+done
+
+# 3. coremltools reads every bundle and finds every weight.
+"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage

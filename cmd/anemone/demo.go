@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"anemone"
+	"anemone/testdata"
+)
+
+func newDemo() *cobra.Command {
+	var keep, prompt string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Convert, check and run a tiny model that comes with the program",
+		Long: `Demo does the main job from end to end on a checkpoint that is embedded in the
+program, a Qwen3 of about a million parameters that was trained on generated
+stories: it converts it with the defaults, holds the package to the checkpoint's
+own float32 computation, and lets it tell a story.`,
+		Example: `  anemone demo
+  anemone demo --keep demo      # leaves demo/tiny-qwen3 and demo/tiny-qwen3-ane`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo(cmd, keep, prompt)
+		},
+	}
+	cmd.Flags().StringVar(&keep, "keep", "", "folder to make and keep (default: a temporary one)")
+	cmd.Flags().StringVar(&prompt, "prompt", "Tell me a story about a fox and a lantern.", "what to ask")
+	return cmd
+}
+
+func demo(cmd *cobra.Command, keep, prompt string) error {
+	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	dir := keep
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "anemone-demo-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	}
+	checkpoint, output := filepath.Join(dir, "tiny-qwen3"), filepath.Join(dir, "tiny-qwen3-ane")
+	files, err := fs.Sub(testdata.TinyQwen3, "checkpoints/tiny-qwen3")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(checkpoint, files); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(w, "1. convert %s (defaults: context 512, batches of 64, 6-bit tables per 8 channels)\n", checkpoint)
+	start := time.Now()
+	r, err := anemone.Convert(ctx, checkpoint, output, anemone.DefaultConvertOptions())
+	if err != nil {
+		return err
+	}
+	printConversion(w, r, false)
+
+	fmt.Fprintln(w, "\n2. check the package against the checkpoint's own float32 computation")
+	p, err := anemone.Open(output, anemone.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	report, err := p.Check(ctx, anemone.CheckOptions{Checkpoint: checkpoint})
+	if err != nil {
+		return err
+	}
+	printComparison(w, &checkOutput{Package: output, Numerics: "fp32", Report: report})
+	if !report.Passed {
+		return &statusError{exitFailed, nil}
+	}
+
+	fmt.Fprintf(w, "\n3. run it: %q\n", prompt)
+	s, err := p.NewSession()
+	if err != nil {
+		return err
+	}
+	zero := 0.0
+	for e, err := range s.Generate(ctx, anemone.Request{
+		Messages: []anemone.Message{{Role: "user", Content: prompt}},
+		Sampling: anemone.Sampling{Temperature: &zero},
+	}) {
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(w, e.Text)
+		if e.Kind == anemone.EventEnd {
+			fmt.Fprintf(w, "\n(%d tokens, %.0f tokens/s)\n", e.Stats.Generated, e.Stats.DecodeRate())
+		}
+	}
+	fmt.Fprintf(w, "\ndone in %s", durationText(time.Since(start)))
+	if keep != "" {
+		fmt.Fprintf(w, ": the checkpoint is in %s, the package in %s", checkpoint, output)
+	}
+	fmt.Fprintln(w)
+	return nil
+}

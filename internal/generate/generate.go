@@ -1,0 +1,160 @@
+// Package generate puts the pieces of text generation together: a package, a
+// runner, its tokenizer and its chat template. Text and messages go in, text
+// comes out.
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"anemone/coreml"
+	"anemone/internal/anemll"
+	"anemone/internal/checkpoint"
+	"anemone/internal/engine"
+	"anemone/internal/runner"
+	"anemone/internal/session"
+	"anemone/internal/tokenizer"
+	"anemone/internal/tokenizer/chat"
+)
+
+// Options say how a package is run.
+type Options struct {
+	Numerics engine.Numerics // float32 unless set
+	Workers  int             // cores; 0 is all
+}
+
+// Model is a package that is ready to talk.
+type Model struct {
+	Package   *anemll.Package
+	Session   *session.Model
+	Tokenizer *tokenizer.Tokenizer
+	// Template is the chat template; nil if the package has none.
+	Template *chat.Template
+	// Stop are the tokens that end an answer.
+	Stop []int32
+
+	defaults []session.Preferences
+}
+
+// Load opens the parts of a package and loads them into the portable engine.
+func Load(dir string, o Options) (*anemll.Package, *session.Model, error) {
+	p, err := anemll.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) {
+		return engine.New(m, engine.Options{Numerics: o.Numerics, Workers: o.Workers})
+	})
+	if err != nil {
+		p.Close()
+		return nil, nil, err
+	}
+	return p, m, nil
+}
+
+// Open loads a package with its tokenizer and chat template.
+func Open(dir string, o Options) (_ *Model, err error) {
+	p, s, err := Load(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Package: p, Session: s}
+	defer func() {
+		if err != nil {
+			m.Close()
+		}
+	}()
+	if m.Tokenizer, err = tokenizer.Open(p.Dir); err != nil {
+		return nil, err
+	}
+	if m.Template, err = chat.Load(p.Dir); err != nil && !errors.Is(err, chat.ErrNoTemplate) {
+		return nil, err
+	}
+	if m.Stop, err = session.StopTokens(p.Dir, m.Tokenizer.ID); err != nil {
+		return nil, err
+	}
+	g, err := checkpoint.Generation(p.Dir)
+	if err != nil {
+		return nil, err
+	}
+	m.defaults = []session.Preferences{session.Recommended(p.Meta.RecommendedSampling), session.Generation(g)}
+	return m, nil
+}
+
+// Close releases everything.
+func (m *Model) Close() error { return errors.Join(m.Session.Close(), m.Package.Close()) }
+
+// Request is one turn: a prompt as it is, or messages for the template.
+type Request struct {
+	Prompt   string // used if there are no messages
+	Messages []chat.Message
+	Chat     chat.Options // AddGenerationPrompt is set by Prepare
+
+	Sampling  session.Preferences // over the package's own recommendations
+	MaxTokens int                 // 0: as many as fit
+	IgnoreEOS bool                // go on past stop tokens
+	NoShift   bool                // end when the context is full
+}
+
+// Prepare returns the tokens of a request and the options of its generation.
+func (m *Model) Prepare(r Request) (prompt []int32, o session.Options, err error) {
+	if len(r.Messages) > 0 {
+		if m.Template == nil {
+			return nil, o, fmt.Errorf("%s has no chat template: give a raw prompt", m.Package.Dir)
+		}
+		r.Chat.AddGenerationPrompt = true
+		text, err := m.Template.Render(r.Messages, r.Chat)
+		if err != nil {
+			return nil, o, err
+		}
+		prompt = m.Tokenizer.Encode(text, false) // the template has the bos
+		o.Pinned = m.pinned(r, prompt)
+	} else {
+		prompt = m.Tokenizer.Encode(r.Prompt, true)
+	}
+	if len(prompt) == 0 {
+		return nil, o, errors.New("the prompt is empty")
+	}
+	if o.Sampling, err = session.Resolve(append([]session.Preferences{r.Sampling}, m.defaults...)...); err != nil {
+		return nil, o, err
+	}
+	o.MaxTokens, o.NoShift = r.MaxTokens, r.NoShift
+	o.Decoder = m.Tokenizer.NewDecoder(true)
+	if !r.IgnoreEOS {
+		o.Stop = m.Stop
+	}
+	return prompt, o, nil
+}
+
+// pinned counts the tokens of the system prompt, which stay when the context
+// is full: those that the prompt has in common with the system message alone.
+func (m *Model) pinned(r Request, prompt []int32) int {
+	if r.Messages[0].Role != "system" {
+		return 0
+	}
+	c := r.Chat
+	c.AddGenerationPrompt = false
+	text, err := m.Template.Render(r.Messages[:1], c)
+	if err != nil {
+		return 0 // some templates want a user message
+	}
+	n := 0
+	for i, t := range m.Tokenizer.Encode(text, false) {
+		if i >= len(prompt) || prompt[i] != t {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// Generate answers a request in a session.
+func (m *Model) Generate(ctx context.Context, s *session.Session, r Request) iter.Seq2[session.Event, error] {
+	prompt, o, err := m.Prepare(r)
+	if err != nil {
+		return func(yield func(session.Event, error) bool) { yield(session.Event{}, err) }
+	}
+	return s.Generate(ctx, prompt, o)
+}
