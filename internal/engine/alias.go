@@ -33,6 +33,7 @@ type member struct {
 	state   *mil.Value
 	version int
 	whole   bool // it is the state as it stands
+	away    bool // it is a view of a copy
 }
 
 func analyse(f *mil.Function) *aliases {
@@ -61,7 +62,7 @@ func analyse(f *mil.Function) *aliases {
 		switch op.Type {
 		case "read_state":
 			s := stateOf(op)
-			members[op.Results[0]] = member{s, version[s], true}
+			members[op.Results[0]] = member{state: s, version: version[s], whole: true}
 		case "write_state", "coreml_update_state":
 			s, data := stateOf(op), op.Value("data")
 			if data == nil {
@@ -74,7 +75,7 @@ func analyse(f *mil.Function) *aliases {
 				v = bump(s, i)
 			}
 			if len(op.Results) > 0 {
-				members[op.Results[0]] = member{s, v, true}
+				members[op.Results[0]] = member{state: s, version: v, whole: true}
 			}
 		case "slice_update":
 			m, ok := members[op.Value("x")]
@@ -82,7 +83,7 @@ func analyse(f *mil.Function) *aliases {
 				continue
 			}
 			a.inPlace[op] = m.state
-			members[op.Results[0]] = member{m.state, bump(m.state, i), true}
+			members[op.Results[0]] = member{state: m.state, version: bump(m.state, i), whole: true}
 		default:
 			arg, ok := viewOps[op.Type]
 			if !ok {
@@ -114,6 +115,19 @@ func analyse(f *mil.Function) *aliases {
 	}
 	for _, o := range f.Body.Outputs {
 		late(o, len(ops), false)
+	}
+	// A view of a copy is no longer in the state.
+	for _, op := range ops {
+		arg, ok := viewOps[op.Type]
+		if !ok {
+			continue
+		}
+		if x := op.Value(arg); a.copied[x] || members[x].away {
+			for _, r := range op.Results {
+				delete(a.copied, r)
+				members[r] = member{away: true}
+			}
+		}
 	}
 	return a
 }

@@ -63,8 +63,8 @@ type Model struct {
 	weights weights
 
 	mu     sync.Mutex
-	calls  []*call // idle
-	nCalls int
+	calls  []*call      // idle
+	arenas atomic.Int64 // bytes of all calls
 	closed atomic.Bool
 }
 
@@ -263,16 +263,28 @@ func (m *Model) newCall() *call {
 // grow makes room for arenas of f and i elements and scratch memory.
 func (c *call) grow(f, i, scratch int) {
 	if len(c.f) < f {
+		c.m.arenas.Add(4 * int64(f-len(c.f)))
 		c.f = make([]float32, f)
 	}
 	if len(c.i) < i {
+		c.m.arenas.Add(4 * int64(i-len(c.i)))
 		c.i = make([]int32, i)
 	}
 	for k, s := range c.scratch {
 		if len(s) < scratch {
+			c.m.arenas.Add(4 * int64(scratch-len(s)))
 			c.scratch[k] = make([]float32, scratch)
 		}
 	}
+}
+
+// drop takes the memory of a call off the books.
+func (c *call) drop() {
+	n := len(c.f) + len(c.i)
+	for _, s := range c.scratch {
+		n += len(s)
+	}
+	c.m.arenas.Add(-4 * int64(n))
 }
 
 // fail records the first error of the call. Chunks may fail at once.
@@ -306,9 +318,11 @@ func (m *Model) giveBack(c *call) {
 	c.err = nil
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.calls) < 4 {
-		m.calls = append(m.calls, c)
+	if len(m.calls) >= 4 {
+		c.drop()
+		return
 	}
+	m.calls = append(m.calls, c)
 }
 
 // Predict runs a function; see [runner.Model]. Output tensors must not share
@@ -465,6 +479,7 @@ func (fn *function) plan(m *Model, c *call) (*plan, error) {
 		pl.states[s] = i
 	}
 	pl.alias = analyse(fn.f)
+	defer pl.fold.drop()
 	if err := pl.build(shapes); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"anemone/internal/engine/kernels"
@@ -18,6 +19,7 @@ import (
 type weights struct {
 	mu     sync.Mutex
 	packed map[matrixKey]*packedMatrix
+	held   atomic.Int64 // bytes of packed matrices
 }
 
 // matrixKey tells stored matrices apart by where their bytes are. Two
@@ -32,18 +34,6 @@ type packedMatrix struct {
 	once sync.Once
 	m    kernels.Matrix
 	err  error
-}
-
-// bytes returns the memory that the packed matrices hold.
-func (w *weights) bytes() (n int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.packed {
-		if p.m != nil {
-			n += p.m.Bytes()
-		}
-	}
-	return n
 }
 
 // inlineElements is the size up to which fp16 constants are widened to
@@ -445,7 +435,11 @@ func (p *planner) packLUT(w *lutWeight, rows, cols int) (kernels.Matrix, error) 
 		ws.packed[key] = e
 	}
 	ws.mu.Unlock()
-	e.once.Do(func() { e.m, e.err = p.pack(w, rows, cols) })
+	e.once.Do(func() {
+		if e.m, e.err = p.pack(w, rows, cols); e.err == nil {
+			ws.held.Add(e.m.Bytes())
+		}
+	})
 	return e.m, e.err
 }
 
