@@ -112,7 +112,7 @@ func New(m *coreml.Model, o Options) (*Model, error) {
 			}
 			fn.states = append(fn.states, in)
 			s := stateSpec{in.Name, in.Type.DType, in.Type.Shape}
-			if n, ok := in.Type.NumElements(); !ok || int64(n) > e.opts.maxBytes()/4*16 {
+			if n, ok := in.Type.NumElements(); !ok || int64(n) > e.opts.maxBytes() {
 				return nil, fmt.Errorf("function %q: state %q of type %v has no fixed size, or is too large", f.Name, in.Name, in.Type)
 			}
 			if old, ok := byName[in.Name]; ok && !old.equal(s) {

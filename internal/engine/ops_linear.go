@@ -194,6 +194,19 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 	if !x.dt.IsFloat() || !y.dt.IsFloat() {
 		return o.matmulInt(x, y, tx, ty)
 	}
+	x, err := o.p.plain(x)
+	if err != nil {
+		return err
+	}
+	stored := y // perhaps compressed
+	if y.lut == nil && y.buf.elem != elemF16 {
+		stored = nil
+	} else if y.lut == nil && y.size() < y.buf.n && !y.v.contiguous() {
+		if y, err = o.p.plain(y); err != nil {
+			return err
+		}
+		stored = nil
+	}
 	xs, ys := len(x.shape()), len(y.shape())
 	if xs == 0 || ys == 0 {
 		return fmt.Errorf("product of shapes %v and %v", x.shape(), y.shape())
@@ -248,20 +261,20 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 		}
 		return o.give(out, true)
 	}
-	if done, err := o.matmulConst(out, x, y, xv, yv, n, m, k); done || err != nil {
+	if stored != nil {
+		done, err := o.matmulConst(out, x, xv, stored, n, k, !ty || ys == 1)
 		if err != nil {
 			return err
 		}
-		return o.give(out, true)
+		if done {
+			return o.give(out, true)
+		}
+		// Everything of it is widened in place, so views stay good.
+		if y, err = o.p.plain(y); err != nil {
+			return err
+		}
+		yv.off = y.v.off
 	}
-	if x, err = o.p.plain(x); err != nil {
-		return err
-	}
-	if y, err = o.p.plain(y); err != nil {
-		return err
-	}
-	// plain may have moved a constant to a buffer of its own.
-	xv.off, yv.off = x.v.off, y.v.off
 	xo, err := o.operand(x, xv, batch, false)
 	if err != nil {
 		return err
@@ -300,42 +313,31 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 }
 
 // matmulConst emits a product with a constant matrix that is kept in its
-// stored form. done is false if there is none.
-func (o *opCtx) matmulConst(out, x, y *val, xv, yv view, n, m, k int) (done bool, err error) {
-	if y.isConst() && y.size() == n*k && (y.lut != nil || y.buf.elem == elemF16) && y.str == nil {
-		// [n, k] as stored, or k rows of n to be added up.
-		stored := y.shape()
-		transposed := len(stored) >= 2 && stored[len(stored)-1] == n && yv.shape[len(yv.shape)-1] == k && !(n == k && y.v.contiguous() && yv.contiguous())
-		if y.lut == nil {
-			transposed = !yv.contiguous()
-			if transposed && !y.v.contiguous() {
-				return false, nil
-			}
-		}
-		if len(stored) == 1 {
-			transposed = false
-		}
-		if transposed && y.lut != nil && len(stored) > 2 || y.lut != nil && len(stored) > 2 {
-			return false, nil
-		}
-		rows := n
-		if transposed {
-			rows = k
-		}
-		w, ok, err := o.p.matrix(y, rows)
-		if err != nil || !ok {
-			return false, err
-		}
-		px, err := o.p.straight(x.with(xv))
-		if err != nil {
-			return false, err
-		}
-		if !transposed {
-			return true, o.product(out, px, out.size()/n, w, nil)
-		}
+// stored form: n rows of k, or k rows of n if it is upright. done is false if
+// that cannot be.
+func (o *opCtx) matmulConst(out, x *val, xv view, y *val, n, k int, upright bool) (done bool, err error) {
+	if len(y.shape()) > 2 || y.size() != n*k || !y.v.contiguous() || xv.size() != out.size()/n*k {
+		return false, nil
+	}
+	if len(y.shape()) < 2 {
+		upright = false
+	}
+	rows := n
+	if upright {
+		rows = k
+	}
+	w, ok, err := o.p.matrix(y, rows)
+	if err != nil || !ok {
+		return false, err
+	}
+	px, err := o.p.straight(x.with(xv))
+	if err != nil {
+		return false, err
+	}
+	if upright {
 		return true, o.productRows(out, px, out.size()/n, w)
 	}
-	return false, nil
+	return true, o.product(out, px, out.size()/n, w, nil)
 }
 
 // productRows emits out = x * w where the rows of w are along the contracted

@@ -57,6 +57,7 @@ func (v *val) with(w view) *val { return &val{dt: v.dt, buf: v.buf, v: w, lut: v
 const (
 	maxElements = 1 << 40 // of any value, counting repetitions that take no memory
 	maxRank     = 16
+	maxFolded   = 1 << 24 // of a result that is computed when planning
 )
 
 // planner builds a plan.
@@ -79,6 +80,9 @@ type planner struct {
 // emit adds a step. A step that only reads and writes constants runs at
 // once instead.
 func (p *planner) emit(reads, writes []*buf, run func(c *call)) error {
+	if err := p.scratchFits(); err != nil {
+		return err
+	}
 	fold := true
 	for _, b := range writes {
 		fold = fold && b.space == spaceConst
@@ -109,8 +113,17 @@ func (p *planner) emit(reads, writes []*buf, run func(c *call)) error {
 	return nil
 }
 
-// need asks for scratch memory of n elements per slot.
+// need asks for scratch memory of n elements per slot. The next step fails
+// if that is too much.
 func (p *planner) need(n int) { p.plan.scratch = max(p.plan.scratch, n) }
+
+// scratchFits checks what need has asked for.
+func (p *planner) scratchFits() error {
+	if n := int64(p.plan.scratch) * 4; n > p.m.opts.maxBytes()/int64(p.m.pool.workers) {
+		return p.m.opts.tooBig("scratch memory of one goroutine", n)
+	}
+	return nil
+}
 
 // buffer returns memory for n elements, of the plan if it is to be constant.
 func (p *planner) buffer(e elem, n int, constant bool) (*buf, error) {
@@ -294,6 +307,9 @@ func (p *planner) build(shapes [][]int) error {
 			b.space = spaceState
 			b.idx = p.states[in]
 		}
+		if n, ok := mil.NumElements(shapes[k]); !ok || n > maxElements || len(shapes[k]) > maxRank {
+			return fmt.Errorf("function %q: input %q has the shape %v", p.f.Name, in.Name, shapes[k])
+		}
 		v := &val{dt: in.Type.DType, buf: b, v: dense(shapes[k])}
 		b.n = v.size()
 		if p.half && in.Type.DType == mil.Float16 && b.space == spaceInput {
@@ -370,6 +386,12 @@ func (p *planner) operation(op *mil.Operation) error {
 		return mil.ErrUnknownOp
 	}
 	o := &opCtx{p: p, op: op, args: map[string]*val{}, constant: true}
+	for _, r := range op.Results {
+		// Large results are computed when they are wanted, not kept.
+		if n, ok := r.Type.NumElements(); ok && n > maxFolded && op.Type != "constexpr_lut_to_dense" {
+			o.constant = false
+		}
+	}
 	for i := range def.Params {
 		par := &def.Params[i]
 		if op.Type == "constexpr_lut_to_dense" && par.Name == "indices" {
@@ -385,6 +407,9 @@ func (p *planner) operation(op *mil.Operation) error {
 			v, err := p.value(mv)
 			if err != nil {
 				return fmt.Errorf("argument %q: %w", par.Name, err)
+			}
+			if v.str != nil && par.Accepts != mil.Strings {
+				return fmt.Errorf("argument %q: %w", par.Name, errNoNumber)
 			}
 			o.constant = o.constant && v.isConst()
 			if par.Variadic {
