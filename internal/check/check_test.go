@@ -1,0 +1,90 @@
+package check
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"anemone/coreml"
+	"anemone/internal/anemll"
+	"anemone/internal/arch"
+	"anemone/internal/arch/qwen3"
+	"anemone/internal/checkpoint"
+	"anemone/internal/engine"
+	"anemone/internal/runner"
+	"anemone/internal/session"
+	"anemone/internal/testutil"
+)
+
+var registry = arch.Registry{qwen3.Architecture}
+
+// convert makes a package of a checkpoint and returns its folder.
+func convert(t testing.TB, ck string, o anemll.Options) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "package")
+	if _, err := anemll.Convert(context.Background(), registry, ck, out, o); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tinyCheckpoint(t testing.TB) string { return testutil.Data(t, "checkpoints", "tiny-qwen3") }
+
+// load opens a package in the engine.
+func load(t testing.TB, dir string, o engine.Options) *session.Model {
+	t.Helper()
+	p, err := anemll.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return loadPackage(t, p, o)
+}
+
+func loadPackage(t testing.TB, p *anemll.Package, o engine.Options) *session.Model {
+	t.Helper()
+	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) { return engine.New(m, o) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// source opens the reference of a checkpoint.
+func source(t testing.TB, dir string) *Source {
+	t.Helper()
+	ck, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	m, err := registry.Open(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSource(filepath.Base(dir), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func golden(t testing.TB, path string) *Golden {
+	t.Helper()
+	g, err := OpenGolden(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	return g
+}
+
+func run(t testing.TB, m *session.Model, target Target, o Options) *Report {
+	t.Helper()
+	r, err := Run(context.Background(), m, target, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

@@ -1,0 +1,598 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"anemone/internal/anemll"
+	"anemone/internal/arch"
+	"anemone/internal/arch/dense"
+	"anemone/internal/session"
+)
+
+// Options are choices of a comparison. The zero value compares what the
+// target suggests and holds it to the default limits of the package's
+// encoding.
+type Options struct {
+	// Tokens is how many tokens a reference writes behind a prompt, or how
+	// many of a given sequence are compared; 0 leaves it to the target.
+	Tokens int
+	// Layers compares the hidden states between the parts as well. It needs a
+	// reference.
+	Layers bool
+	// Limits is what the figures are held to; nil means DefaultLimits.
+	Limits *Limits
+	// Progress, if not nil, is called now and then.
+	Progress func(Progress)
+}
+
+// Progress says how far a comparison is.
+type Progress struct {
+	Done, Total int // tokens
+	// Layer is the last layer that the reference finished for the tokens in
+	// work, of Layers; both are 0 if there is none.
+	Layer, Layers int
+	Elapsed       time.Duration
+	Left          time.Duration // estimate; 0 until it can be told
+}
+
+// Report is the outcome of a comparison.
+type Report struct {
+	Target string `json:"target"`
+	Passed bool   `json:"passed"`
+	// Failures says what was below its limit, one sentence each.
+	Failures []string `json:"failures"`
+	// Notes says what a reader should know about the comparison.
+	Notes []string `json:"notes"`
+
+	Tokens       int     `json:"tokens"` // of the whole sequence
+	PromptTokens int     `json:"prompt_tokens"`
+	Context      int     `json:"context"`
+	Batch        int     `json:"batch"` // 0 without prefill
+	Bits         int     `json:"bits"`  // of the narrowest weights; see WeightBits
+	Limits       Limits  `json:"limits"`
+	Seconds      float64 `json:"seconds"`
+
+	// Contract is the contract's call sequence (prefill and infer) against
+	// the target, at the positions where it gives logits; nil if there are
+	// none.
+	Contract *Figures `json:"contract"`
+	// Infer is infer only against the target.
+	Infer *Figures `json:"infer"`
+	// Generated is the part of Infer behind the prompt.
+	Generated *Figures `json:"generated,omitempty"`
+	// Prefill is the contract sequence against infer only, both of the
+	// package.
+	Prefill *Figures `json:"prefill_against_infer"`
+
+	// Layers compares what leaves each part with the reference.
+	Layers []LayerFigures `json:"layers,omitempty"`
+	// States compares the states after the last token with a golden's.
+	States []StateFigures `json:"states,omitempty"`
+
+	// Sequence is what was compared.
+	Sequence []int32 `json:"sequence"`
+}
+
+// LayerFigures compares the hidden states that leave a part with the
+// reference's.
+type LayerFigures struct {
+	Part string `json:"part"`
+	// Layer is the decoder layer that the part ends with: -1 for the
+	// embeddings. The last part ends with the final norm.
+	Layer     int            `json:"layer"`
+	FinalNorm bool           `json:"final_norm"`
+	Infer     *HiddenFigures `json:"infer"`
+	Prefill   *HiddenFigures `json:"prefill"` // nil if prefill does not give the state
+}
+
+// HiddenFigures sums up how hidden states compare with the reference's.
+type HiddenFigures struct {
+	Positions int     `json:"positions"`
+	NonFinite int     `json:"non_finite"`
+	Cosine    Spread  `json:"cosine"`
+	MaxDiff   float64 `json:"max_abs_diff"` // largest of any element
+	// Relative is |difference| / |reference|, as norms of a token's state.
+	Relative Spread `json:"relative_error"`
+}
+
+// StateFigures compares a state with a golden's.
+type StateFigures struct {
+	Name     string  `json:"name"`
+	Cosine   float64 `json:"cosine"`
+	MaxDiff  float64 `json:"max_abs_diff"`
+	Relative float64 `json:"relative_error"`
+}
+
+// Run holds a package to a target. An error means that the comparison could
+// not be made; a package that is not good enough is a report that has not
+// Passed.
+func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, error) {
+	start := time.Now()
+	p := m.Package()
+	l := limits{context: p.ContextLength, batch: p.BatchSize, vocab: p.VocabSize, hidden: p.HiddenSize, tokens: o.Tokens}
+	if o.Tokens < 0 {
+		return nil, fmt.Errorf("%d tokens asked for", o.Tokens)
+	}
+	seq, err := t.plan(l)
+	if err != nil {
+		return nil, err
+	}
+	w := &walker{ctx: ctx, pkg: p, total: seq.total, prompt: seq.prompt, progress: o.Progress, start: start}
+	if err := w.lanes(m); err != nil {
+		return nil, err
+	}
+	if o.Layers {
+		if err := w.watchLayers(t); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.walk(ctx, seq, w); err != nil {
+		return nil, err
+	}
+	if err := w.finish(); err != nil {
+		return nil, err
+	}
+
+	r := &Report{
+		Target: t.Describe(), Tokens: w.n, PromptTokens: seq.prompt, Context: p.ContextLength, Batch: p.BatchSize, Bits: WeightBits(p),
+		Contract: w.contract.Figures(), Infer: w.infer.Figures(), Generated: w.generated.Figures(), Prefill: w.prefill.Figures(),
+		Layers: w.layerFigures(), Notes: slices.Clone(seq.notes), Failures: []string{}, Sequence: w.sequence,
+	}
+	if g, ok := t.(*Golden); ok {
+		if r.States, err = w.compareStates(g, r); err != nil {
+			return nil, err
+		}
+	}
+	w.notes(r)
+	if w.layers != nil && w.layers.note != "" {
+		r.Notes = append(r.Notes, w.layers.note)
+	}
+	if r.Notes == nil {
+		r.Notes = []string{}
+	}
+	r.Limits = DefaultLimits(r.Bits)
+	if o.Limits != nil {
+		r.Limits = *o.Limits
+	}
+	r.judge()
+	r.Seconds = time.Since(start).Seconds()
+	return r, nil
+}
+
+func (w *walker) notes(r *Report) {
+	if w.batch == nil {
+		r.Notes = append(r.Notes, "there is no prefill to compare: "+w.pkg.NoPrefill)
+		return
+	}
+	if w.n < w.pkg.BatchSize {
+		r.Notes = append(r.Notes, fmt.Sprintf("prefill was not used: the sequence of %d tokens is shorter than a batch of %d", w.n, w.pkg.BatchSize))
+	}
+	if !w.pkg.LastTokenOutput {
+		r.Notes = append(r.Notes, "prefill gives no logits in this package: the contract sequence has them behind the last batch only")
+	}
+}
+
+// result is what one token's infer call gave.
+type result struct {
+	token  int32
+	logits []float32
+	hidden [][]float32 // that left each part, if layers are compared
+	bad    *Where      // the first part whose output was not finite
+}
+
+// pending is a token that has been compared in the infer lane and waits for
+// its batch.
+type pending struct {
+	*result
+	want    []float32 // the target's logits
+	hasWant bool
+	ref     [][]float32 // the reference's hidden states, if layers are compared
+}
+
+// walker sends a sequence through the package as a target shows it.
+//
+// The infer lane follows the target token by token. It also drafts for the
+// reference, and keeps what it computed for tokens that turn out right. The
+// batch lane follows when a batch is complete.
+type walker struct {
+	ctx           context.Context
+	pkg           *anemll.Package
+	n             int // tokens seen
+	total, prompt int
+	sequence      []int32
+
+	single *lane
+	batch  *lane // nil if the package has no prefill
+
+	ahead   []*result // of the infer lane, drafted: for tokens n, n+1, ...
+	waiting []*pending
+	// Used before, to be used again.
+	results []*result
+	spare   []*pending
+
+	cmp                                 comparer
+	contract, infer, generated, prefill Collector
+
+	layers *layerWatch // nil unless asked for
+
+	progress      func(Progress)
+	start         time.Time
+	lastProgress  time.Time
+	shown         float64 // tokens
+	err           error   // of a callback that cannot return one
+	layer, layerN int
+}
+
+func (w *walker) lanes(m *session.Model) (err error) {
+	if w.single, err = w.newLane(m, session.InferOnly); err != nil {
+		return err
+	}
+	if w.pkg.PrefillFunction != "" && w.pkg.BatchSize > 1 {
+		w.batch, err = w.newLane(m, session.Contract)
+	}
+	return err
+}
+
+// lane is a session and what its last call gave.
+type lane struct {
+	w      *walker
+	s      *session.Session
+	mode   session.Mode
+	tokens int         // of the call in progress
+	hidden [][]float32 // of each part: rows of the call, if layers are compared
+	bad    *Where
+}
+
+func (w *walker) newLane(m *session.Model, mode session.Mode) (*lane, error) {
+	s, err := m.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	l := &lane{w: w, s: s, mode: mode}
+	s.SetTap(l.tap)
+	return l, nil
+}
+
+// tap looks at the hidden states that leave a part.
+func (l *lane) tap(part, pos, rows int, hidden []float32) {
+	if l.bad == nil {
+		if k := firstNonFinite(hidden); k >= 0 {
+			at := pos + l.tokens - 1
+			if rows > 1 {
+				at = pos + k/(len(hidden)/rows)
+			}
+			l.bad = &Where{Position: at, Part: l.w.partName(part), Function: l.function(part)}
+		}
+	}
+	if l.w.layers != nil {
+		for len(l.hidden) <= part {
+			l.hidden = append(l.hidden, nil)
+		}
+		l.hidden[part] = append(l.hidden[part][:0], hidden...)
+	}
+}
+
+func (l *lane) function(part int) string {
+	switch {
+	case part == 0:
+		return l.w.pkg.EmbeddingsFunction
+	case l.tokens > 1:
+		return l.w.pkg.PrefillFunction
+	}
+	return l.w.pkg.InferFunction
+}
+
+func (w *walker) partName(part int) string {
+	if parts := w.pkg.Parts(); part < len(parts) {
+		return parts[part].Name
+	}
+	return fmt.Sprintf("part %d", part)
+}
+
+// call sends tokens through the package: one, or a batch. visit sees the
+// logits after the last one if there are any; they are valid during the call.
+func (l *lane) call(ctx context.Context, tokens []int32, visit func(logits []float32) error) error {
+	l.tokens, l.bad = len(tokens), nil
+	at := l.s.Pos() + len(tokens) - 1
+	return l.s.Each(ctx, tokens, l.mode, func(pos int, logits []float32) error {
+		if pos != at {
+			return fmt.Errorf("the package gave logits after token %d, wanted %d", pos, at)
+		}
+		if l.bad == nil && firstNonFinite(logits) >= 0 {
+			l.bad = &Where{Position: pos, Part: l.w.pkg.Head.Name, Function: l.w.pkg.HeadFunction}
+		}
+		return visit(logits)
+	})
+}
+
+// step sends one token through the infer lane.
+func (w *walker) step(token int32) (*result, error) {
+	var r *result
+	if n := len(w.results); n > 0 {
+		r, w.results = w.results[n-1], w.results[:n-1]
+	} else {
+		r = &result{logits: make([]float32, w.pkg.VocabSize)}
+	}
+	r.token = token
+	err := w.single.call(w.ctx, []int32{token}, func(logits []float32) error {
+		copy(r.logits, logits)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.bad = w.single.bad
+	if w.layers != nil {
+		for len(r.hidden) < len(w.single.hidden) {
+			r.hidden = append(r.hidden, nil)
+		}
+		for i, h := range w.single.hidden {
+			r.hidden[i] = append(r.hidden[i][:0], h...)
+		}
+	}
+	return r, nil
+}
+
+// drop forgets what was drafted and takes the infer lane back to token n.
+func (w *walker) drop() error {
+	w.results = append(w.results, w.ahead...)
+	w.ahead = w.ahead[:0]
+	return w.single.s.Rewind(w.n)
+}
+
+// draft guesses how the sequence goes on; see [arch.Draft]. What it computes
+// is what the infer lane would for the same tokens.
+func (w *walker) draft(seq []int32, k int) ([]int32, error) {
+	if len(seq) != w.n+1 {
+		return nil, fmt.Errorf("a draft after %d tokens, of which %d were seen", len(seq), w.n)
+	}
+	if err := w.drop(); err != nil {
+		return nil, err
+	}
+	token := seq[w.n]
+	var guess []int32
+	for range k {
+		r, err := w.step(token)
+		if err != nil {
+			return nil, err
+		}
+		w.ahead = append(w.ahead, r)
+		if r.bad != nil {
+			break
+		}
+		next, err := arch.Argmax(r.logits)
+		if err != nil {
+			return nil, err
+		}
+		guess = append(guess, next)
+		token = next
+	}
+	return guess, nil
+}
+
+// next returns the infer lane's result for token n.
+func (w *walker) next(token int32) (*result, error) {
+	if len(w.ahead) > 0 && w.ahead[0].token == token {
+		r := w.ahead[0]
+		w.ahead = append(w.ahead[:0], w.ahead[1:]...)
+		return r, nil
+	}
+	if err := w.drop(); err != nil {
+		return nil, err
+	}
+	return w.step(token)
+}
+
+// visit compares the next token of the sequence. logits are the target's, nil
+// if it has none.
+func (w *walker) visit(pos int, token int32, logits []float32) error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case pos != w.n:
+		return fmt.Errorf("token %d follows token %d", pos, w.n-1)
+	case logits != nil && len(logits) != w.pkg.VocabSize:
+		return fmt.Errorf("the target has %d logits, the package %d", len(logits), w.pkg.VocabSize)
+	}
+	if k := firstNonFinite(logits); k >= 0 {
+		return fmt.Errorf("the target's logit %d after token %d is %v: nothing can be held to it", k, pos, logits[k])
+	}
+	r, err := w.next(token)
+	if err != nil {
+		return err
+	}
+	w.n++
+	w.sequence = append(w.sequence, token)
+	w.report(0)
+	if logits != nil {
+		pt := w.cmp.compare(logits, r.logits)
+		w.infer.Add(pos, pt, r.bad)
+		if pos >= w.prompt {
+			w.generated.Add(pos, pt, r.bad)
+		}
+	}
+	var ref [][]float32
+	if w.layers != nil {
+		if ref, err = w.layers.reference(pos); err != nil {
+			return err
+		}
+		w.layers.addInfer(ref, r.hidden)
+	}
+	if w.batch == nil {
+		w.results = append(w.results, r)
+		return nil
+	}
+	if len(w.waiting) == w.pkg.BatchSize {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	p := &pending{}
+	if n := len(w.spare); n > 0 {
+		p, w.spare = w.spare[n-1], w.spare[:n-1]
+	}
+	p.result, p.ref = r, ref
+	if p.hasWant = logits != nil; p.hasWant {
+		p.want = append(p.want[:0], logits...)
+	}
+	w.waiting = append(w.waiting, p)
+	return nil
+}
+
+// against compares logits of the batch lane at the position of a pending
+// token.
+func (w *walker) against(p *pending, pos int, logits []float32) {
+	bad := w.batch.bad
+	if p.hasWant {
+		w.contract.Add(pos, w.cmp.compare(p.want, logits), bad)
+	}
+	pt := Point{NonFinite: true}
+	if firstNonFinite(p.logits) < 0 {
+		pt = w.cmp.compare(p.logits, logits)
+	} else if bad == nil {
+		bad = p.bad
+	}
+	w.prefill.Add(pos, pt, bad)
+}
+
+// flush sends the waiting tokens, a full batch, through the batch lane.
+func (w *walker) flush() error {
+	tokens := make([]int32, len(w.waiting))
+	for i, p := range w.waiting {
+		tokens[i] = p.token
+	}
+	first := w.batch.s.Pos()
+	last := w.waiting[len(w.waiting)-1]
+	err := w.batch.call(w.ctx, tokens, func(logits []float32) error {
+		w.against(last, first+len(tokens)-1, logits)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !w.pkg.LastTokenOutput && w.batch.bad != nil {
+		// No logits will tell.
+		w.prefill.Add(w.batch.bad.Position, Point{NonFinite: true}, w.batch.bad)
+	}
+	if w.layers != nil {
+		w.layers.addPrefill(w.waiting, w.batch.hidden, w.pkg.LastTokenOutput)
+	}
+	for _, p := range w.waiting {
+		w.results, p.result = append(w.results, p.result), nil
+	}
+	w.spare = append(w.spare, w.waiting...)
+	w.waiting = w.waiting[:0]
+	return nil
+}
+
+// finish sends what is left through the batch lane: what the contract's
+// sequence sends through infer.
+func (w *walker) finish() error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.n != w.total {
+		return fmt.Errorf("the target gave %d tokens, wanted %d", w.n, w.total)
+	}
+	if len(w.waiting) == 0 {
+		return nil
+	}
+	// A batch that gives no logits at the end of a prompt would be of no use:
+	// runtimes leave the last token, and so all of this batch, to infer.
+	if len(w.waiting) == w.pkg.BatchSize && w.pkg.LastTokenOutput {
+		return w.flush()
+	}
+	w.batch.mode = session.InferOnly
+	for _, p := range w.waiting {
+		pos := w.batch.s.Pos()
+		err := w.batch.call(w.ctx, []int32{p.token}, func(logits []float32) error {
+			w.against(p, pos, logits)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	w.waiting = nil
+	return nil
+}
+
+// hidden sees the reference's hidden states.
+func (w *walker) hidden(layer, layers int, x dense.Matrix) {
+	w.layer, w.layerN = max(layer+1, 0), layers
+	if layer == layers {
+		w.layer = layers
+	}
+	w.report(float64(x.Rows) * float64(layer+2) / float64(layers+2))
+	if w.layers != nil && w.err == nil {
+		w.err = w.layers.see(w.n, layer, x)
+	}
+}
+
+// progressEvery is how often progress is reported.
+const progressEvery = 100 * time.Millisecond
+
+// report tells how far the work is: tokens seen, and the part done of those
+// that the reference works on.
+func (w *walker) report(more float64) {
+	if w.progress == nil || time.Since(w.lastProgress) < progressEvery {
+		return
+	}
+	w.lastProgress = time.Now()
+	w.shown = max(w.shown, min(float64(w.n)+more, float64(w.total)))
+	p := Progress{Done: int(w.shown), Total: w.total, Layer: w.layer, Layers: w.layerN, Elapsed: time.Since(w.start)}
+	if f := w.shown / float64(w.total); f > 0.02 {
+		p.Left = time.Duration(float64(p.Elapsed) * (1 - f) / f)
+	}
+	w.progress(p)
+}
+
+// compareStates holds the states after the last token to the golden's.
+func (w *walker) compareStates(g *Golden, r *Report) ([]StateFigures, error) {
+	if len(g.states) == 0 {
+		return nil, nil
+	}
+	l := w.batch
+	if l == nil {
+		l = w.single
+	}
+	states := l.s.States()
+	switch {
+	case w.n != len(g.tokens):
+		r.Notes = append(r.Notes, "the states were not compared: the golden's are those after its last token")
+		return nil, nil
+	case len(states) != 1:
+		r.Notes = append(r.Notes, "the states were not compared: each chunk has its own")
+		return nil, nil
+	}
+	names := states[0].Names()
+	var out []StateFigures
+	for _, name := range names {
+		a, ok := g.states[name]
+		if !ok {
+			continue
+		}
+		t, err := states[0].Read(name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Equal(t.Shape, a.shape) {
+			return nil, fmt.Errorf("state %s has shape %v, the golden's %v", name, t.Shape, a.shape)
+		}
+		want := make([]float32, len(t.Float))
+		a.floats(want, 0)
+		f := StateFigures{Name: name}
+		if firstNonFinite(t.Float) < 0 {
+			f.Cosine, f.MaxDiff, f.Relative = vectors(want, t.Float)
+		}
+		out = append(out, f)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the golden holds states, but none of the package's")
+	}
+	return out, nil
+}
