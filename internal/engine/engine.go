@@ -66,6 +66,8 @@ type Model struct {
 	calls  []*call      // idle
 	arenas atomic.Int64 // bytes of all calls
 	closed atomic.Bool
+
+	copyAll bool // tests: every value is dense and alone in its memory
 }
 
 var _ runner.Model = (*Model)(nil)

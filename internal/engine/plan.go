@@ -464,7 +464,7 @@ func (o *opCtx) give(v *val, computed bool) error {
 			return err
 		}
 	}
-	if o.p.alias.copied[r] && v.buf != nil && v.buf.space == spaceState {
+	if o.p.m.copyAll || o.p.alias.copied[r] && v.buf != nil && v.buf.space == spaceState {
 		c, err := o.p.copyOf(v)
 		if err != nil {
 			return err
