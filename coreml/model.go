@@ -1,6 +1,7 @@
 // Package coreml describes a Core ML model: what its functions take and
 // give, its metadata, and the ML Program inside. Its subpackages store it:
-// mlpackage as the .mlpackage bundle that Xcode and coremltools exchange.
+// mlpackage as the .mlpackage bundle that Xcode and coremltools exchange,
+// mlmodelc as the compiled .mlmodelc bundle that Core ML loads.
 package coreml
 
 import (
@@ -20,6 +21,22 @@ type Model struct {
 	DefaultFunction string
 	Metadata        Metadata
 	Program         *mil.Program
+	// RawDescription is the description as it was read, in its protobuf
+	// form, for what the fields above have no place for, such as default
+	// values of inputs or the names of a classifier's outputs. A writer uses
+	// it as long as it agrees with them; nil is fine.
+	RawDescription []byte
+}
+
+// Stored is implemented by models that were read: it says where their weights
+// lie, so that a writer can take over the files instead of the bytes.
+type Stored interface {
+	// WeightRef returns the name of the file that holds w, as the program
+	// has it ("@model_path/weights/weight.bin"), and the offset of its record
+	// there; ok is false if w is not one of the model's.
+	WeightRef(w mil.Weight) (file string, offset uint64, ok bool)
+	// WeightFile returns the path of a file of weights on this machine.
+	WeightFile(name string) (path string, ok bool)
 }
 
 // Function returns the description of a function, or nil.

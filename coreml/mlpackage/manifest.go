@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"anemone/coreml/internal/bundle"
 )
 
 const (
@@ -17,9 +17,7 @@ const (
 	manifestVersion = "1.0.0"
 	dataFolder      = "Data"
 	author          = "com.apple.CoreML"
-	specPath        = author + "/model.mlmodel"
-	weightsPath     = author + "/weights"
-	weightFile      = "weights/weight.bin" // beside the specification
+	specName        = "model.mlmodel"
 	// maxManifest is far above the few hundred bytes of a real one.
 	maxManifest = 1 << 20
 )
@@ -60,7 +58,7 @@ func parseManifest(b []byte) (*manifest, error) {
 				return nil, fmt.Errorf("item %q has no %q", id, e.name)
 			}
 		}
-		if !local(*it.Path) {
+		if !bundle.Local(*it.Path) {
 			return nil, fmt.Errorf("item %q: path %q leads out of the package", id, *it.Path)
 		}
 	}
@@ -89,25 +87,22 @@ func checkVersion(s string) error {
 	return nil
 }
 
-// local reports whether a slash-separated path stays below where it starts,
-// on every system.
-func local(p string) bool {
-	return p != "" && !strings.Contains(p, `\`) && !path.IsAbs(p) && path.Clean(p) != "." && filepath.IsLocal(filepath.FromSlash(p))
-}
-
-// newManifest returns the bytes of Manifest.json. Keys must be distinct
-// UUIDs; these are made from the content, so that the same model gives the
-// same file.
-func newManifest(digest []byte, weights bool) ([]byte, error) {
+// newManifest returns the bytes of Manifest.json of a package with the given
+// files of weights, whose paths are relative to the specification. Keys must
+// be distinct UUIDs; these are made from the content, so that the same model
+// gives the same file.
+func newManifest(digest []byte, weights []string) ([]byte, error) {
 	m := manifest{Version: manifestVersion, Items: map[string]item{}}
 	add := func(description, name, path string) string {
 		id, a := uuid(digest, path), author
 		m.Items[id] = item{Author: &a, Description: &description, Name: &name, Path: &path}
 		return id
 	}
-	m.Root = add("CoreML Model Specification", "model.mlmodel", specPath)
-	if weights {
-		add("CoreML Model Weights", "weights", weightsPath)
+	m.Root = add("CoreML Model Specification", specName, author+"/"+specName)
+	for _, file := range weights {
+		// The item is the folder beside the specification.
+		top, _, _ := strings.Cut(file, "/")
+		add("CoreML Model Weights", top, author+"/"+top)
 	}
 	b, err := json.MarshalIndent(m, "", "    ")
 	if err != nil {

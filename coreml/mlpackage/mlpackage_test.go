@@ -674,10 +674,11 @@ func TestOpenReadsNoWeights(t *testing.T) {
 	x.Op = &mil.Operation{Type: "const", Results: []*mil.Value{x}}
 	body := m.Program.Functions[0].Body
 	body.Ops = append([]*mil.Operation{x.Op}, body.Ops...)
-	spec, plan, err := encode(m)
+	spec, weights, err := encode(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	plan := weights.Plan
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "weights"), 0o777); err != nil {
 		t.Fatal(err)
@@ -734,7 +735,7 @@ func TestOpenReadsNoWeights(t *testing.T) {
 
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"fileFormatVersion":"1.0.0","itemInfoEntries":{"A":{"author":"a","description":"","name":"n","path":"m"}},"rootModelIdentifier":"A"}`))
-	b, err := newManifest([]byte("x"), true)
+	b, err := newManifest([]byte("x"), []string{"weights/weight.bin"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -756,12 +757,12 @@ func FuzzManifest(f *testing.F) {
 // beside it. What can be read and passes the checks can be written.
 func FuzzSpec(f *testing.F) {
 	m := model(f)
-	spec, plan, err := encode(m)
+	spec, plan, err := encode(m, Options{})
 	if err != nil {
 		f.Fatal(err)
 	}
 	var weights bytes.Buffer
-	if err := plan.Write(context.Background(), &weights, nil); err != nil {
+	if err := plan.Plan.Write(context.Background(), &weights, nil); err != nil {
 		f.Fatal(err)
 	}
 	dir := f.TempDir()
@@ -785,7 +786,7 @@ func FuzzSpec(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, _, err := encode(p.Model); err != nil {
+		if _, _, err := encode(p.Model, Options{}); err != nil {
 			return // for example a name that we do not write
 		}
 		if err := mil.Verify(p.Model.Program); err != nil {

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"anemone/coreml"
+	"anemone/coreml/internal/bundle"
 	"anemone/coreml/modelproto"
 	"anemone/internal/platform"
 	"anemone/mil"
@@ -20,12 +20,34 @@ import (
 
 // Package is an open model.
 type Package struct {
-	Path  string
+	Path string
+	// Spec is the path of the specification, the .mlmodel file.
+	Spec  string
 	Model *coreml.Model
 	// Files are the files of weights that the program refers to, by name.
 	Files []File
 
 	readers map[string]*blob.Reader
+	refs    map[mil.Weight]milproto.BlobRef
+}
+
+var _ coreml.Stored = (*Package)(nil)
+
+// WeightRef returns where a weight of the model lies: the name of the file as
+// the program has it, and the offset of its record there.
+func (p *Package) WeightRef(w mil.Weight) (file string, offset uint64, ok bool) {
+	ref, ok := p.refs[w]
+	return ref.File, ref.Offset, ok
+}
+
+// WeightFile returns the path of a file of weights.
+func (p *Package) WeightFile(name string) (path string, ok bool) {
+	for _, f := range p.Files {
+		if f.Name == name {
+			return f.Path, true
+		}
+	}
+	return "", false
 }
 
 // File is a file of weights.
@@ -81,7 +103,8 @@ func (p *Package) open() error {
 			return err
 		}
 	}
-	f, err := openRegular(spec)
+	p.Spec = spec
+	f, err := bundle.OpenRegular(spec)
 	if err != nil {
 		return err
 	}
@@ -99,7 +122,7 @@ func (p *Package) open() error {
 
 // specOfPackage returns the path of the specification of a package.
 func specOfPackage(dir string) (string, error) {
-	f, err := openRegular(filepath.Join(dir, manifestName))
+	f, err := bundle.OpenRegular(filepath.Join(dir, manifestName))
 	if err != nil {
 		return "", fmt.Errorf("not a package: %w", err)
 	}
@@ -123,18 +146,6 @@ func specOfPackage(dir string) (string, error) {
 	return filepath.Join(dir, dataFolder, filepath.FromSlash(*m.Items[m.Root].Path)), nil
 }
 
-// openRegular opens a file that is one: opening a pipe would wait for ever.
-func openRegular(path string) (*os.File, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
-	}
-	return os.Open(path)
-}
-
 // decode reads a specification; dir is the folder it lies in.
 func (p *Package) decode(b []byte, dir string) error {
 	pb, err := modelproto.Unmarshal(b)
@@ -145,13 +156,18 @@ func (p *Package) decode(b []byte, dir string) error {
 	if err := modelproto.DecodeDescription(m, pb.GetDescription()); err != nil {
 		return err
 	}
+	p.refs = map[mil.Weight]milproto.BlobRef{}
 	opt := milproto.DecodeOptions{
 		Weight: func(ref milproto.BlobRef, t mil.Type) (mil.Weight, error) {
 			r, err := p.reader(ref.File, dir)
 			if err != nil {
 				return nil, err
 			}
-			return r.Weight(ref.Offset, t)
+			w, err := r.Weight(ref.Offset, t)
+			if err == nil {
+				p.refs[w] = ref
+			}
+			return w, err
 		},
 	}
 	for _, f := range m.Functions {
@@ -168,19 +184,17 @@ func (p *Package) decode(b []byte, dir string) error {
 	return nil
 }
 
-const modelPath = "@model_path/"
-
 // reader maps the file of weights that the program calls name.
 func (p *Package) reader(name, dir string) (*blob.Reader, error) {
 	if r := p.readers[name]; r != nil {
 		return r, nil
 	}
-	rel, ok := strings.CutPrefix(name, modelPath)
-	if !ok || !local(rel) {
-		return nil, fmt.Errorf("the name must be a path below %s", modelPath)
+	rel, err := bundle.WeightPath(name)
+	if err != nil {
+		return nil, err
 	}
-	file := filepath.Join(dir, filepath.FromSlash(path.Clean(rel)))
-	f, err := openRegular(file)
+	file := filepath.Join(dir, filepath.FromSlash(rel))
+	f, err := bundle.OpenRegular(file)
 	if err != nil {
 		return nil, err
 	}

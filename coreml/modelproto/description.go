@@ -1,10 +1,14 @@
 package modelproto
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
+
+	"google.golang.org/protobuf/proto"
 
 	"anemone/coreml"
 	"anemone/coreml/modelproto/modelpb"
@@ -21,8 +25,42 @@ var toPB = map[mil.DType]modelpb.ArrayFeatureType_DataType{
 
 // EncodeDescription returns the stored form of a model's description: with
 // a list of functions if the model has a default function, else in the older
-// form of a single function.
+// form of a single function. What the model was read with and has no fields
+// for (RawDescription) is kept if functions and features are still the same.
+// Metadata is always present.
 func EncodeDescription(m *coreml.Model) (*modelpb.ModelDescription, error) {
+	d, err := encodeDescription(m)
+	if err != nil || len(m.RawDescription) == 0 {
+		return d, err
+	}
+	raw, err := UnmarshalDescription(m.RawDescription)
+	if err != nil {
+		return nil, err
+	}
+	was := &coreml.Model{}
+	if err := decodeDescription(was, raw); err != nil {
+		return nil, err
+	}
+	if was.DefaultFunction != m.DefaultFunction || !reflect.DeepEqual(was.Functions, m.Functions) {
+		return d, nil
+	}
+	if raw.Metadata == nil || !reflect.DeepEqual(was.Metadata, m.Metadata) {
+		raw.Metadata = d.Metadata
+	}
+	return raw, nil
+}
+
+// UnmarshalDescription reads a description on its own, as compiled models
+// have it.
+func UnmarshalDescription(b []byte) (*modelpb.ModelDescription, error) {
+	d := &modelpb.ModelDescription{}
+	if err := proto.Unmarshal(b, d); err != nil {
+		return nil, fmt.Errorf("damaged model description: %w", err)
+	}
+	return d, nil
+}
+
+func encodeDescription(m *coreml.Model) (*modelpb.ModelDescription, error) {
 	d := &modelpb.ModelDescription{
 		DefaultFunctionName: m.DefaultFunction,
 		Metadata: &modelpb.Metadata{
@@ -116,9 +154,30 @@ func encodeShape(s []int) ([]int64, error) {
 	return out, nil
 }
 
-// DecodeDescription sets the functions, the default function and the
-// metadata of m from their stored form.
+// DecodeDescription sets the functions, the default function and the metadata
+// of m from their stored form, and the raw description if that says more.
 func DecodeDescription(m *coreml.Model, d *modelpb.ModelDescription) error {
+	if err := decodeDescription(m, d); err != nil {
+		return err
+	}
+	raw, err := MarshalDescription(d)
+	if err != nil {
+		return err
+	}
+	m.RawDescription = nil
+	if e, err := encodeDescription(m); err == nil {
+		if d.GetMetadata() == nil {
+			e.Metadata = nil
+		}
+		if b, err := MarshalDescription(e); err == nil && bytes.Equal(b, raw) {
+			return nil // the fields say it all
+		}
+	}
+	m.RawDescription = raw
+	return nil
+}
+
+func decodeDescription(m *coreml.Model, d *modelpb.ModelDescription) error {
 	md := d.GetMetadata()
 	m.Metadata = coreml.Metadata{
 		ShortDescription: md.GetShortDescription(),
