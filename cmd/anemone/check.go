@@ -328,7 +328,7 @@ func printComparison(w io.Writer, o *checkOutput) {
 					row = append(row, fmt.Sprintf("%.6f", h.Cosine.Min), fmt.Sprintf("%.2e", h.Relative.Mean), fmt.Sprintf("%.4f", h.MaxDiff))
 				}
 			}
-			if i == r.Parting() {
+			if !r.Passed && i == r.Parting() {
 				row = append(row, "<- here they part")
 			}
 			rows = append(rows, row)

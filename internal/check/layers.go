@@ -189,20 +189,23 @@ func (w *walker) layerFigures() []LayerFigures {
 }
 
 // Parting returns the index in Layers of the part behind which the package
-// leaves the reference: where the relative error first exceeds both 1 % and
-// ten times what it was one part before. It is -1 if there is none.
+// leaves the reference: the first whose output is not finite, or whose
+// relative error exceeds 1 % and half the largest of any part. (Coarse
+// weights err by some percent from the first layer on; what is broken errs by
+// much more, and later layers keep it.) It is -1 if there is none.
 func (r *Report) Parting() int {
 	step := func(get func(*LayerFigures) *HiddenFigures) int {
-		before := 0.0
+		largest := 0.0
+		for i := range r.Layers {
+			if h := get(&r.Layers[i]); h != nil {
+				largest = max(largest, h.Relative.Mean)
+			}
+		}
 		for i := range r.Layers {
 			h := get(&r.Layers[i])
-			if h == nil {
-				continue
-			}
-			if h.NonFinite > 0 || h.Relative.Mean > 0.01 && h.Relative.Mean > 10*before {
+			if h != nil && (h.NonFinite > 0 || h.Relative.Mean > 0.01 && h.Relative.Mean > largest/2) {
 				return i
 			}
-			before = h.Relative.Mean
 		}
 		return -1
 	}

@@ -485,12 +485,19 @@ func TestLayers(t *testing.T) {
 	}
 
 	for layer := range 4 {
+		o := o
+		if layer == 3 { // coarse weights part a little everywhere
+			o.FFN, o.Head = lut(4).FFN, lut(4).Head
+		}
 		dir := damaged(t, func(all map[string]*safetensors.Named) {
 			scramble(all[fmt.Sprintf("model.layers.%d.self_attn.o_proj.weight", layer)].Data)
 		}, nil)
 		r := run(t, load(t, convert(t, dir, o), engine.Options{}), &Greedy{source(t, tinyCheckpoint(t)), prompt}, Options{Layers: true})
 		if r.Passed || r.Parting() != layer+1 {
-			t.Errorf("layer %d is damaged; parting at %d of %+v", layer, r.Parting(), r.Layers)
+			t.Errorf("layer %d is damaged; parting at %d", layer, r.Parting())
+			for _, l := range r.Layers {
+				t.Logf("%+v", l.Infer)
+			}
 		}
 	}
 
