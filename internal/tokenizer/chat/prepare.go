@@ -406,7 +406,7 @@ type block struct {
 	name   string // "for", "if" ...
 	index  int    // of its first segment
 	vars   []string
-	sets   []string // variables that the body of a loop sets
+	sets   []string // variables that the body sets, for it alone
 	loop   bool     // the body of a loop uses "loop"
 	branch bool     // there is an else
 	extra  string   // what to write before the end
@@ -415,7 +415,7 @@ type block struct {
 // rewriter turns segments into a template for the engine.
 type rewriter struct {
 	segments []segment
-	loops    map[int]*block // what a first pass found out about for loops
+	scopes   map[int]*block // what a first pass found out about blocks, by their first segment
 	open     []*block
 	out      strings.Builder
 	written  int // lines
@@ -442,7 +442,7 @@ func prepare(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r := &rewriter{segments: segments, loops: map[int]*block{}, written: 1, filters: filters(), tests: tests(), methods: methods()}
+	r := &rewriter{segments: segments, scopes: map[int]*block{}, written: 1, filters: filters(), tests: tests(), methods: methods()}
 	if err := r.survey(); err != nil {
 		return "", err
 	}
@@ -506,23 +506,25 @@ func (r *rewriter) survey() error {
 		switch name {
 		case "set":
 			if len(s.tokens) > 1 && !(len(s.tokens) > 2 && s.tokens[2].is(".")) {
-				for k := len(open) - 1; k >= 0 && open[k].name != "macro" && open[k].name != "call"; k-- {
-					if open[k].name == "for" {
+				// It is gone at the end of the innermost of these.
+				for k := len(open) - 1; k >= 0; k-- {
+					if n := open[k].name; n == "for" || n == "set" || n == "filter" {
 						open[k].sets = append(open[k].sets, s.tokens[1].text)
+					}
+					if open[k].name != "if" && open[k].name != "generation" {
 						break
 					}
 				}
 			}
 			if blockSet(s.tokens) {
 				open = append(open, &block{name: "set", index: i})
+				r.scopes[i] = top()
 			}
 		case "for", "if", "macro", "call", "filter", "generation":
 			if open = append(open, &block{name: name, index: i}); len(open) > maxNesting {
 				return r.errorf("blocks nested more than %d deep", maxNesting)
 			}
-			if name == "for" {
-				r.loops[i] = top()
-			}
+			r.scopes[i] = top()
 		case "elif":
 			if top().name != "if" || top().branch {
 				return r.errorf("elif without if")
@@ -589,7 +591,7 @@ func (r *rewriter) statement(index int, t []token) error {
 	case "for":
 		return r.forLoop(index, rest)
 	case "set":
-		return r.set(rest)
+		return r.set(index, rest)
 	case "macro":
 		return r.macro(rest)
 	case "call":
@@ -601,8 +603,9 @@ func (r *rewriter) statement(index int, t []token) error {
 		if err != nil {
 			return err
 		}
-		r.emit("{% set " + to + " %}")
-		r.push(&block{name: name, extra: "{{ (" + strings.Replace(e, "anemone", to, 1) + ") | " + outName + " }}"})
+		save, restore := r.saving(index)
+		r.emit(save + "{% set " + to + " %}")
+		r.push(&block{name: name, extra: restore + "{{ (" + strings.Replace(e, "anemone", to, 1) + ") | " + outName + " }}"})
 		return nil
 	case "generation", "endgeneration": // marks what is trained on; nothing else
 		if len(rest) > 0 {
@@ -620,7 +623,7 @@ func (r *rewriter) statement(index int, t []token) error {
 	case "endmacro":
 		r.pop()
 		r.emit("{% set " + scratchName + " = " + leaveName + "() %}{% endmacro %}")
-	case "endfilter":
+	case "endfilter", "endset":
 		b := r.pop()
 		r.emit("{% endset %}" + b.extra)
 	case "else":
@@ -704,20 +707,11 @@ func (r *rewriter) forLoop(index int, t []token) error {
 	if err != nil {
 		return err
 	}
-	seen := r.loops[index]
+	seen := r.scopes[index]
 	b := &block{name: "for"}
-	before, start := "", "{% set "+scratchName+" = "+stepName+"() %}"
-	for _, v := range seen.sets {
-		if slices.Contains(vars, v) || reserved(v) {
-			continue
-		}
-		saved := fmt.Sprintf("anemone_s%d_%s", index, v)
-		if strings.Contains(before, saved+" ") {
-			continue
-		}
-		before += "{% set " + saved + " = " + v + " %}"
-		start += "{% set " + v + " = " + saved + " %}"
-	}
+	start := "{% set " + scratchName + " = " + stepName + "() %}"
+	before, restore := r.saving(index, vars...)
+	start += restore
 	head := "{% for " + strings.Join(vars, ", ") + " in (" + list + ")"
 	switch {
 	case condition != "" && len(vars) == 2:
@@ -735,7 +729,22 @@ func (r *rewriter) forLoop(index int, t []token) error {
 	return nil
 }
 
-func (r *rewriter) set(t []token) error {
+// saving returns what saves the variables that a block sets, and what restores
+// them.
+func (r *rewriter) saving(index int, except ...string) (save, restore string) {
+	sets := slices.Clone(r.scopes[index].sets)
+	slices.Sort(sets)
+	for _, v := range slices.Compact(sets) {
+		if !slices.Contains(except, v) && !reserved(v) {
+			saved := fmt.Sprintf("anemone_s%d_%s", index, v)
+			save += "{% set " + saved + " = " + v + " %}"
+			restore += "{% set " + v + " = " + saved + " %}"
+		}
+	}
+	return save, restore
+}
+
+func (r *rewriter) set(index int, t []token) error {
 	if len(t) == 0 || t[0].kind != nameToken || reserved(t[0].text) {
 		return r.errorf("set: want a name")
 	}
@@ -748,8 +757,9 @@ func (r *rewriter) set(t []token) error {
 		if strings.Contains(target, ".") {
 			return r.errorf("set: a block for an attribute is not supported")
 		}
-		r.emit("{% set " + target + " %}")
-		r.push(&block{name: "set"})
+		save, restore := r.saving(index, target)
+		r.emit(save + "{% set " + target + " %}")
+		r.push(&block{name: "set", extra: restore})
 		return nil
 	}
 	if !rest[0].is("=") {
