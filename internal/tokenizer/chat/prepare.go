@@ -405,7 +405,6 @@ func literal(s string) string {
 type block struct {
 	name   string // "for", "if" ...
 	index  int    // of its first segment
-	vars   []string
 	sets   []string // variables that the body sets, for it alone
 	loop   bool     // the body of a loop uses "loop"
 	branch bool     // there is an else
