@@ -403,8 +403,8 @@ func literal(s string) string {
 
 // block is a statement that is open.
 type block struct {
-	name   string // "for", "if" ...
-	index  int    // of its first segment
+	name   string   // "for", "if" ...
+	index  int      // of its first segment
 	sets   []string // variables that the body sets, for it alone
 	loop   bool     // the body of a loop uses "loop"
 	branch bool     // there is an else
