@@ -342,6 +342,15 @@ func same(x, y *val) error {
 func binaryOp(f func(dst, x, y []float32), g func(x, y int32) int32) builder {
 	return func(o *opCtx) error {
 		x, y := o.x("x"), o.x("y")
+		if x.scores != nil || y.scores != nil {
+			chain := o.lazyMask
+			if o.op.Type == "mul" {
+				chain = o.lazyScale
+			}
+			if ok, err := chain(); ok || err != nil {
+				return err
+			}
+		}
 		if err := same(x, y); err != nil {
 			return err
 		}

@@ -34,7 +34,9 @@ type Options struct {
 	// Workers is the number of goroutines that one call uses; 0 means
 	// GOMAXPROCS. Results do not depend on it.
 	Workers int
-	// NoFusion runs the program operation by operation.
+	// NoFusion runs the program operation by operation, as Float16 always
+	// does. Otherwise attention skips the keys that its mask forbids, which
+	// gives the same bits if they are finite.
 	NoFusion bool
 	// MaxBytes limits the memory for the values of one call, and for
 	// constants that are computed from others; 0 means 4 GiB. A program
@@ -357,7 +359,7 @@ func (m *Model) Predict(ctx context.Context, name string, in, out runner.Values,
 	if err := m.bindStates(c, fn, st); err != nil {
 		return fmt.Errorf("function %q: %w", name, err)
 	}
-	p, err := fn.plan(m, c)
+	p, err := fn.plan(m, c, sig)
 	if err != nil {
 		return err
 	}
@@ -444,7 +446,7 @@ func wanted(v *mil.Value, f *runner.Feature) string {
 }
 
 // plan returns the plan for the inputs that c holds.
-func (fn *function) plan(m *Model, c *call) (*plan, error) {
+func (fn *function) plan(m *Model, c *call, sig *runner.Signature) (*plan, error) {
 	find := func() *plan {
 		for _, p := range *fn.plans.Load() {
 			same := true
@@ -473,7 +475,7 @@ func (fn *function) plan(m *Model, c *call) (*plan, error) {
 		shapes[k] = slices.Clone(c.in[k].Shape)
 	}
 	pl := &planner{
-		m: m, f: fn.f, half: m.opts.Numerics == Float16,
+		m: m, f: fn.f, outs: sig.Outputs, half: m.opts.Numerics == Float16,
 		vals: map[*mil.Value]*val{}, plan: &plan{shapes: shapes}, states: map[*mil.Value]int{},
 		fold: m.newCall(), dense: map[*buf]*val{},
 	}
@@ -481,6 +483,9 @@ func (fn *function) plan(m *Model, c *call) (*plan, error) {
 		pl.states[s] = i
 	}
 	pl.alias = analyse(fn.f)
+	if !m.opts.NoFusion && !pl.half && !m.copyAll {
+		pl.chains = chains(fn.f)
+	}
 	defer pl.fold.drop()
 	if err := pl.build(shapes); err != nil {
 		return nil, err

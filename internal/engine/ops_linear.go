@@ -194,9 +194,15 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 	if !x.dt.IsFloat() || !y.dt.IsFloat() {
 		return o.matmulInt(x, y, tx, ty)
 	}
-	x, err := o.p.plain(x)
-	if err != nil {
-		return err
+	attention := x.scores
+	if attention != nil && (!attention.soft || tx || len(x.shape()) < 2 || len(y.shape()) < 2) {
+		attention = nil
+	}
+	var err error
+	if attention == nil {
+		if x, err = o.p.plain(x); err != nil {
+			return err
+		}
 	}
 	stored := y // perhaps compressed
 	if y.lut == nil && y.buf.elem != elemF16 {
@@ -261,6 +267,27 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 		}
 		return o.give(out, true)
 	}
+	if attention != nil {
+		if y, err = o.p.plain(y); err != nil {
+			return err
+		}
+		yv.off = y.v.off
+		v, err := o.operand(y, yv, batch, true)
+		if err != nil {
+			return err
+		}
+		if nb, _ := mil.NumElements(x.shape()[:rx-2]); nb == len(v.off) && len(attention.q.off) == nb {
+			if err := o.attend(out, attention, v, n); err != nil {
+				return err
+			}
+			return o.give(out, true)
+		}
+		if x, err = o.p.plain(x); err != nil {
+			return err
+		}
+		xv.off, xv.axes = x.v.off, x.v.axes
+		stored = nil
+	}
 	if stored != nil {
 		done, err := o.matmulConst(out, x, xv, stored, n, k, !ty || ys == 1)
 		if err != nil {
@@ -283,7 +310,18 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 	if err != nil {
 		return err
 	}
-	nb, _ := mil.NumElements(batch)
+	if o.p.chains[o.op] && !o.constant {
+		return o.lazy(out, lazyScores{q: xo, k: yo, batch: batch, m: m, n: n, d: k})
+	}
+	if err := o.multiply(out, xo, yo, m, n, k); err != nil {
+		return err
+	}
+	return o.give(out, true)
+}
+
+// multiply emits the batched product out = x y', m rows by n of k terms.
+func (o *opCtx) multiply(out *val, xo, yo *operand, m, n, k int) error {
+	nb := len(xo.off)
 	blocks := (n + mulRows - 1) / mulRows
 	// Small products are not worth a chunk of their own.
 	per := 1
@@ -306,10 +344,7 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 			}
 		}
 	}
-	if err := o.p.emit([]*buf{xo.buf, yo.buf}, bufsOf(out), func(c *call) { c.parallel(chunks, body) }); err != nil {
-		return err
-	}
-	return o.give(out, true)
+	return o.p.emit([]*buf{xo.buf, yo.buf}, bufsOf(out), func(c *call) { c.parallel(chunks, body) })
 }
 
 // matmulConst emits a product with a constant matrix that is kept in its

@@ -77,6 +77,9 @@ func buildSoftmax(o *opCtx) error {
 	if err != nil {
 		return err
 	}
+	if ok, err := o.lazySoftmax(axis); ok || err != nil {
+		return err
+	}
 	return o.softmax(o.x("x"), axis)
 }
 

@@ -50,6 +50,15 @@ func buildReshape(o *opCtx) error {
 
 // reshaped gives x in another shape, without a copy if that can be.
 func (o *opCtx) reshaped(x *val, shape []int) error {
+	if x.scores != nil {
+		if ok, err := o.lazyShape(x, shape); ok || err != nil {
+			return err
+		}
+		var err error
+		if x, err = o.p.plain(x); err != nil {
+			return err
+		}
+	}
 	if w, ok := x.v.reshape(shape); ok {
 		return o.give(x.with(w), false)
 	}
@@ -138,6 +147,9 @@ func buildExpandDims(o *opCtx) error {
 
 // resized gives x with axes of size 1 added or dropped.
 func (o *opCtx) resized(x *val, shape []int) error {
+	if x.scores != nil {
+		return o.reshaped(x, shape)
+	}
 	w := view{off: x.v.off, shape: shape, axes: make([][]dim, len(shape))}
 	from := 0
 	for i, n := range shape {

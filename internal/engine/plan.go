@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"anemone/internal/engine/kernels"
+	"anemone/internal/runner"
 	"anemone/mil"
 )
 
@@ -42,16 +43,22 @@ type val struct {
 	v   view
 	lut *lutWeight // compressed weights; buf is nil
 	str []string   // strings, always constant; buf is nil
+	// part of an attention that is computed later; buf is nil
+	scores *lazyScores
 }
 
 func (v *val) shape() []int { return v.v.shape }
 
-func (v *val) isConst() bool { return v.buf == nil || v.buf.space == spaceConst }
+func (v *val) isConst() bool {
+	return v.scores == nil && (v.buf == nil || v.buf.space == spaceConst)
+}
 
 func (v *val) size() int { return v.v.size() }
 
 // with returns the same buffer through another view.
-func (v *val) with(w view) *val { return &val{dt: v.dt, buf: v.buf, v: w, lut: v.lut} }
+func (v *val) with(w view) *val {
+	return &val{dt: v.dt, buf: v.buf, v: w, lut: v.lut, scores: v.scores}
+}
 
 // Limits on what a program may ask for, far above real models.
 const (
@@ -67,11 +74,13 @@ type planner struct {
 	half   bool
 	vals   map[*mil.Value]*val
 	alias  *aliases
+	outs   []runner.Feature // as the model describes them
 	plan   *plan
 	arena  []*buf
 	states map[*mil.Value]int
 	fold   *call // runs what depends on constants only
-	at     int   // operation being planned
+	chains map[*mil.Operation]bool
+	at     int // operation being planned
 	op     *mil.Operation
 	dense  map[*buf]*val // straightened constants
 	total  int64         // bytes of all buffers of the arena
@@ -185,6 +194,9 @@ func (p *planner) plain(v *val) (*val, error) {
 	if v.str != nil {
 		return nil, errors.New("a string is no number")
 	}
+	if v.scores != nil {
+		return p.force(v)
+	}
 	if v.lut != nil {
 		if v.lut.dense == nil {
 			d, err := p.expandLUT(v.lut)
@@ -230,7 +242,7 @@ func (p *planner) copyOf(v *val) (*val, error) {
 
 // copyTo emits a copy of src to dst, which has the same shape.
 func (p *planner) copyTo(dst, src *val) error {
-	if src.lut != nil || src.str != nil {
+	if src.lut != nil || src.str != nil || src.scores != nil {
 		var err error
 		if src, err = p.plain(src); err != nil {
 			return err
@@ -331,7 +343,11 @@ func (p *planner) build(shapes [][]int) error {
 		}
 	}
 	p.op = nil
-	for _, o := range p.f.Body.Outputs {
+	for i, o := range p.f.Body.Outputs {
+		d := o.Type.DType
+		if i < len(p.outs) && p.outs[i].DType.IsFloat() == d.IsFloat() {
+			d = p.outs[i].DType // 16-bit integers leave as int32
+		}
 		v, err := p.value(o)
 		if err == nil {
 			v, err = p.straight(v)
@@ -342,7 +358,7 @@ func (p *planner) build(shapes [][]int) error {
 		if v.buf.space == spaceArena {
 			v.buf.last = math.MaxInt
 		}
-		p.plan.outs = append(p.plan.outs, output{name: o.Name, dtype: o.Type.DType, shape: v.shape(), val: v})
+		p.plan.outs = append(p.plan.outs, output{name: o.Name, dtype: d, shape: v.shape(), val: v})
 	}
 	return p.place()
 }
@@ -464,7 +480,7 @@ func (o *opCtx) give(v *val, computed bool) error {
 			return err
 		}
 	}
-	if o.p.m.copyAll || o.p.alias.copied[r] && v.buf != nil && v.buf.space == spaceState {
+	if o.p.m.copyAll && v.str == nil || o.p.alias.copied[r] && v.buf != nil && v.buf.space == spaceState {
 		c, err := o.p.copyOf(v)
 		if err != nil {
 			return err

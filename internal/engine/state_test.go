@@ -197,7 +197,7 @@ func TestStateUpdateTouchesOnlyItsRows(t *testing.T) {
 	if err := m.bindStates(c, m.funcs[0], st); err != nil {
 		t.Fatal(err)
 	}
-	pl, err := m.funcs[0].plan(m, c)
+	pl, err := m.funcs[0].plan(m, c, &m.sigs[0])
 	if err != nil {
 		t.Fatal(err)
 	}
