@@ -1,0 +1,151 @@
+package generate
+
+import (
+	"encoding/binary"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"anemone/internal/anemll"
+	"anemone/internal/arch"
+	"anemone/internal/arch/qwen3"
+	"anemone/internal/checkpoint/safetensors"
+	"anemone/internal/session"
+	"anemone/internal/testutil"
+	"anemone/internal/tokenizer/chat"
+)
+
+func open(t *testing.T, context int) *Model {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	_, err := anemll.Convert(t.Context(), arch.Registry{qwen3.Architecture}, testutil.Data(t, "checkpoints", "tiny-qwen3"), out, anemll.Options{Context: context, Batch: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(out, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// answer returns the text of a generation and its last event.
+func answer(t *testing.T, m *Model, s *session.Session, r Request) (string, session.Event) {
+	t.Helper()
+	zero := 0.0
+	r.Sampling.Temperature = &zero
+	text := ""
+	var last session.Event
+	for e, err := range m.Generate(t.Context(), s, r) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += e.Text
+		last = e
+	}
+	return text, last
+}
+
+// TestStory: the answer is the one that transformers gives greedily, which
+// the golden file of the checkpoint holds token by token; it ends at the
+// end-of-turn token.
+func TestStory(t *testing.T) {
+	m := open(t, 256)
+	s, err := m.Session.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := chat.Message{Role: "user", Content: "Tell me a story about a fox and a lantern."}
+	text, end := answer(t, m, s, Request{Messages: []chat.Message{user}})
+	g, err := safetensors.Open(testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	ids := func(name string) (v []int32) {
+		b, err := g.Bytes(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; len(b) > 0; b = b[4:] {
+			v = append(v, int32(binary.LittleEndian.Uint32(b)))
+		}
+		return v
+	}
+	golden := ids("tokens")[len(ids("prompt")):]
+	turn, ok := m.Tokenizer.ID("<|im_end|>")
+	if !ok || !slices.Contains(m.Stop, turn) {
+		t.Fatalf("the end of a turn, %d, is not among the stop tokens %v", turn, m.Stop)
+	}
+	golden = golden[:slices.Index(golden, turn)]
+	want := m.Tokenizer.Decode(golden, true)
+	if text != want {
+		t.Errorf("got %q", text)
+	}
+	if end.Reason != session.Stopped {
+		t.Errorf("ended by %v", end.Reason)
+	}
+	// A second turn only reads what is new.
+	_, end = answer(t, m, s, Request{Messages: []chat.Message{user, {Role: "assistant", Content: text}, {Role: "user", Content: "And then?"}}, MaxTokens: 3})
+	if end.Stats.Reused < 80 || end.Stats.Prompt-end.Stats.Reused > 40 {
+		t.Errorf("of %d tokens %d were reused", end.Stats.Prompt, end.Stats.Reused)
+	}
+}
+
+func TestSystemPromptIsPinned(t *testing.T) {
+	m := open(t, 256)
+	system := chat.Message{Role: "system", Content: "You tell stories about foxes."}
+	prompt, o, err := m.Prepare(Request{Messages: []chat.Message{system, {Role: "user", Content: "Hello"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Tokenizer.Decode(prompt[:o.Pinned], false); got != "<|im_start|>system\nYou tell stories about foxes.<|im_end|>\n" {
+		t.Errorf("pinned: %q", got)
+	}
+	if _, o, err = m.Prepare(Request{Messages: []chat.Message{{Role: "user", Content: "Hello"}}}); err != nil || o.Pinned != 0 {
+		t.Errorf("without a system prompt %d tokens are pinned, %v", o.Pinned, err)
+	}
+}
+
+func TestContextShift(t *testing.T) {
+	m := open(t, 64)
+	s, err := m.Session.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shifts := 0
+	zero := 0.0
+	r := Request{Prompt: "Once upon a time", MaxTokens: 150, IgnoreEOS: true}
+	r.Sampling.Temperature = &zero
+	tokens := 0
+	for e, err := range m.Generate(t.Context(), s, r) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Kind {
+		case session.Shift:
+			shifts++
+		case session.Token:
+			tokens++
+		}
+	}
+	if tokens != 150 || shifts < 2 {
+		t.Errorf("%d tokens with %d shifts, want 150 with at least 2", tokens, shifts)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	m := open(t, 64)
+	if _, _, err := m.Prepare(Request{}); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("empty prompt: %v", err)
+	}
+	m.Template = nil
+	if _, _, err := m.Prepare(Request{Messages: []chat.Message{{Role: "user", Content: "x"}}}); err == nil || !strings.Contains(err.Error(), "template") {
+		t.Errorf("no template: %v", err)
+	}
+	if _, err := Open(t.TempDir(), Options{}); err == nil {
+		t.Error("an empty folder was opened")
+	}
+}

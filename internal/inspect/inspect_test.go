@@ -1,0 +1,83 @@
+package inspect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"anemone/internal/anemll"
+	"anemone/internal/arch"
+	"anemone/internal/arch/qwen3"
+	"anemone/internal/compress"
+	"anemone/internal/testutil"
+)
+
+var registry = arch.Registry{qwen3.Architecture}
+
+func TestPackage(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	o := anemll.Options{Context: 64, Batch: 32, Chunks: 1, FFN: compress.Encoding{Bits: 4, Group: 8}}
+	conv, err := anemll.Convert(t.Context(), registry, testutil.Data(t, "checkpoints", "tiny-qwen3"), out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(out, registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Package
+	if r.Kind != "package" || p == nil || len(p.Parts) != 3 || len(p.Problems) != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	if p.Context != 64 || p.Batch != 32 || p.Hidden != 128 || p.Vocab != 1024 || p.WeightBytes != conv.Bytes {
+		t.Errorf("got %+v, converted %d bytes", p, conv.Bytes)
+	}
+	// 2 x 4 layers, 2 heads, 64 positions, 64 elements of fp16.
+	if want := int64(8 * 2 * 64 * 64 * 2); p.Memory.State != want {
+		t.Errorf("state is %d bytes, want %d", p.Memory.State, want)
+	}
+	chunk := p.Parts[1]
+	elements := int64(4 * (128*(256+128+128) + 256*128 + 3*128*384))
+	if w := chunk.Weights[0]; w.Name != "lut4, 8 rows per table" || w.Count != 28 || w.Elements != elements {
+		t.Errorf("largest encoding is %+v, want lut4 of 28 weights, %d elements", w, elements)
+	}
+	infer := chunk.Functions[0]
+	if infer.Operations["slice_update"] != 8 || infer.Operations["conv"] != 28 || infer.Operations["write_state"] != 8 {
+		t.Errorf("operations are %v, want 8 slice_update, 28 conv, 8 write_state", infer.Operations)
+	}
+	if infer.WeightBytes != chunk.WeightBytes {
+		t.Errorf("infer uses %d of %d bytes: both functions use all", infer.WeightBytes, chunk.WeightBytes)
+	}
+	one, err := Open(filepath.Join(out, "qwen_lm_head.mlpackage"), registry)
+	if err != nil || one.Kind != "model" || len(one.Model.Functions[0].Outputs) != 16 {
+		t.Errorf("the head is %+v, %v", one, err)
+	}
+}
+
+func TestCheckpoint(t *testing.T) {
+	r, err := Open(testutil.Data(t, "checkpoints", "tiny-qwen3"), registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Checkpoint; c == nil || !c.Supported || c.ModelType != "qwen3" || c.Tensors != 46 {
+		t.Errorf("got %+v", r.Checkpoint)
+	}
+	r, err = Open(testutil.Data(t, "checkpoints", "tiny-qwen3"), nil)
+	if err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, "qwen3") {
+		t.Errorf("without architectures: %+v, %v", r.Checkpoint, err)
+	}
+}
+
+func TestNothing(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(dir, registry); err == nil {
+		t.Error("an empty folder was described")
+	}
+	if err := os.Mkdir(filepath.Join(dir, "x.mlmodel"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(filepath.Join(dir, "x.mlmodel"), registry); err == nil {
+		t.Error("a folder was read as a model")
+	}
+}
