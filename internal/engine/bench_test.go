@@ -70,4 +70,16 @@ func BenchmarkPackage(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "tokens/s")
 	})
+	var sum Stats
+	for _, m := range append([]*Model{p.emb, p.head}, p.chunks...) {
+		s := m.Stats()
+		sum.Mapped += s.Mapped
+		sum.Packed += s.Packed
+		sum.Constants += s.Constants
+		sum.Arenas += s.Arenas
+		sum.State = max(sum.State, s.State)
+		sum.Plans += s.Plans
+	}
+	b.Logf("MiB: %d mapped, %d packed, %d constants, %d arenas, %d state; %d plans",
+		sum.Mapped>>20, sum.Packed>>20, sum.Constants>>20, sum.Arenas>>20, sum.State>>20, sum.Plans)
 }

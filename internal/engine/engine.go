@@ -359,7 +359,7 @@ func (m *Model) Predict(ctx context.Context, name string, in, out runner.Values,
 	if err := m.bindStates(c, fn, st); err != nil {
 		return fmt.Errorf("function %q: %w", name, err)
 	}
-	p, err := fn.plan(m, c, sig)
+	p, err := fn.plan(ctx, m, c, sig)
 	if err != nil {
 		return err
 	}
@@ -446,7 +446,7 @@ func wanted(v *mil.Value, f *runner.Feature) string {
 }
 
 // plan returns the plan for the inputs that c holds.
-func (fn *function) plan(m *Model, c *call, sig *runner.Signature) (*plan, error) {
+func (fn *function) plan(ctx context.Context, m *Model, c *call, sig *runner.Signature) (*plan, error) {
 	find := func() *plan {
 		for _, p := range *fn.plans.Load() {
 			same := true
@@ -487,7 +487,7 @@ func (fn *function) plan(m *Model, c *call, sig *runner.Signature) (*plan, error
 		pl.chains = chains(fn.f)
 	}
 	defer pl.fold.drop()
-	if err := pl.build(shapes); err != nil {
+	if err := pl.build(ctx, shapes); err != nil {
 		return nil, err
 	}
 	old := *fn.plans.Load()

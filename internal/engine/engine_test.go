@@ -691,3 +691,34 @@ func TestRuntimeErrors(t *testing.T) {
 		predict(t, m, "main", runner.Values{"k": runner.Ints([]int32{0}, 1)}, nil)
 	}
 }
+
+// TestCloseDuringCalls closes a model while it is at work: calls finish or
+// say that it is closed.
+func TestCloseDuringCalls(t *testing.T) {
+	for range 20 {
+		m := layerModel(t, Options{Workers: 4})
+		var wg sync.WaitGroup
+		for range 4 {
+			st, err := m.NewState()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				in := smallLayer.inputs(rand.New(rand.NewPCG(1, 1)), 1, 0)
+				for range 20 {
+					err := m.Predict(context.Background(), "infer", in, runner.Values{}, st)
+					if err != nil && !strings.Contains(err.Error(), "closed") {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		m.Close()
+		wg.Wait()
+		if err := m.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+	}
+}

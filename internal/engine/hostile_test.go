@@ -34,7 +34,7 @@ func planOnly(t testing.TB, f *mil.Function) error {
 	for _, k := range fn.inputs {
 		c.in[k] = &runner.Tensor{Shape: f.Inputs[k].Type.Shape}
 	}
-	_, err := fn.plan(m, c, &runner.Signature{})
+	_, err := fn.plan(context.Background(), m, c, &runner.Signature{})
 	return err
 }
 

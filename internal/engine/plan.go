@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -312,7 +313,7 @@ func (p *planner) place() error {
 func roundUp(n int) int { return (n + 15) &^ 15 }
 
 // build plans the whole function for the given input shapes.
-func (p *planner) build(shapes [][]int) error {
+func (p *planner) build(ctx context.Context, shapes [][]int) error {
 	for k, in := range p.f.Inputs {
 		b := &buf{elem: elemOf(in.Type.DType), space: spaceInput, idx: k}
 		if in.Type.Kind == mil.StateKind {
@@ -338,6 +339,9 @@ func (p *planner) build(shapes [][]int) error {
 	}
 	for i, op := range p.f.Body.Ops {
 		p.at, p.op = i, op
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if err := p.operation(op); err != nil {
 			return opError(p.f, op, err)
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -197,7 +198,7 @@ func TestStateUpdateTouchesOnlyItsRows(t *testing.T) {
 	if err := m.bindStates(c, m.funcs[0], st); err != nil {
 		t.Fatal(err)
 	}
-	pl, err := m.funcs[0].plan(m, c, &m.sigs[0])
+	pl, err := m.funcs[0].plan(context.Background(), m, c, &m.sigs[0])
 	if err != nil {
 		t.Fatal(err)
 	}
