@@ -110,8 +110,9 @@ func (c *encoder) one(w *nn.Weight, e compress.Encoding) (*encoded, error) {
 	return x, err
 }
 
-// releasing is a promise that gives the checkpoint's pages back once it has
-// been kept.
+// releasing is a promise that gives the checkpoint's pages back while it is
+// kept and once it has been: an embedding table is larger than all that a
+// conversion needs besides.
 type releasing struct {
 	mil.Weight
 	src *nn.Weight
@@ -122,5 +123,21 @@ func (r releasing) promise() mil.Weight { return &r }
 // WriteTo writes the weight and releases its source.
 func (r *releasing) WriteTo(w io.Writer) (int64, error) {
 	defer r.src.Release()
-	return r.Weight.WriteTo(w)
+	return r.Weight.WriteTo(&releasingWriter{w: w, src: r.src})
+}
+
+// releasingWriter releases the source after every 32 MiB.
+type releasingWriter struct {
+	w   io.Writer
+	src *nn.Weight
+	n   int
+}
+
+func (r *releasingWriter) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.n += n; r.n >= 32<<20 {
+		r.n = 0
+		r.src.Release()
+	}
+	return n, err
 }
