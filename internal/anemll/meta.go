@@ -214,4 +214,10 @@ func (m *Meta) ChunkName(i, n int) string {
 	return chunkName(m.ModelPrefix+"_FFN_PF"+suffix(m.LUTFFN, m.QuantFFN), i, n)
 }
 
+// MonolithicName returns the file name, without extension, that a monolithic
+// model has by the layout's rules: <prefix>_monolithic_full[_lutN].
+func (m *Meta) MonolithicName() string {
+	return m.ModelPrefix + "_monolithic_full" + suffix(m.LUTMonolithic, "")
+}
+
 func chunkName(base string, i, n int) string { return fmt.Sprintf("%s_chunk_%02dof%02d", base, i+1, n) }

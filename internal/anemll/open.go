@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"anemone/coreml"
+	"anemone/coreml/mlmodelc"
 	"anemone/coreml/mlpackage"
 )
 
@@ -33,7 +34,9 @@ func (p *Part) Close() error {
 }
 
 // Package is a model in ANEMLL's layout: three kinds of parts that a token
-// passes in turn, and what meta.yaml says about them.
+// passes in turn, and what meta.yaml says about them. A monolithic package has
+// one part, its only chunk, that turns token ids into logits: Embeddings and
+// Head are nil.
 type Package struct {
 	Dir  string // empty if it was assembled from models
 	Meta *Meta
@@ -41,6 +44,10 @@ type Package struct {
 	Embeddings *Part   // token ids to hidden states
 	Chunks     []*Part // decoder layers, in order
 	Head       *Part   // final hidden state to logits
+	// Beside holds further models of the chunks: those of a split-rotate
+	// package have infer_rotate and prefill_rotate in files of their own. Each
+	// element has one model per chunk.
+	Beside [][]*Part
 
 	// Layout is what the models themselves say about shapes and names.
 	Layout
@@ -52,9 +59,9 @@ type Package struct {
 
 // Close releases every part.
 func (p *Package) Close() error {
-	errs := []error{p.Embeddings.Close(), p.Head.Close()}
-	for _, c := range p.Chunks {
-		errs = append(errs, c.Close())
+	var errs []error
+	for _, part := range p.Parts() {
+		errs = append(errs, part.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -63,19 +70,59 @@ func (p *Package) problem(format string, args ...any) {
 	p.Problems = append(p.Problems, fmt.Sprintf(format, args...))
 }
 
-// Parts returns all parts in the order in which a token passes them.
+// Parts returns all parts in the order in which a token passes them; those
+// beside the chunks follow the chunks.
 func (p *Package) Parts() []*Part {
-	return append(append([]*Part{p.Embeddings}, p.Chunks...), p.Head)
+	var parts []*Part
+	if p.Embeddings != nil {
+		parts = append(parts, p.Embeddings)
+	}
+	parts = append(parts, p.Chunks...)
+	for _, set := range p.Beside {
+		parts = append(parts, set...)
+	}
+	if p.Head != nil {
+		parts = append(parts, p.Head)
+	}
+	return parts
+}
+
+// Monolithic reports whether one model does everything.
+func (p *Package) Monolithic() bool { return p.Embeddings == nil && p.Head == nil }
+
+// HeadPart returns the part that gives the logits: the LM head, or the model
+// of a monolithic package.
+func (p *Package) HeadPart() *Part {
+	if p.Head != nil {
+		return p.Head
+	}
+	return p.Chunks[len(p.Chunks)-1]
+}
+
+// Decoder returns a function of a chunk and the part that has it: the chunk
+// itself, or a model beside it. It is nil if neither has it.
+func (p *Package) Decoder(chunk int, function string) (*Part, *coreml.Function) {
+	parts := []*Part{p.Chunks[chunk]}
+	for _, set := range p.Beside {
+		parts = append(parts, set[chunk])
+	}
+	for _, part := range parts {
+		if part.Model == nil {
+			continue
+		}
+		if f := part.Model.Function(function); f != nil {
+			return part, f
+		}
+	}
+	return nil, nil
 }
 
 // Open opens the package in a folder (or that a meta.yaml belongs to). Parts
 // are found as ANEMLL's runtimes find them: by the names in meta.yaml, whose
 // extensions do not matter, or else by the prefix and the bits of the LUT;
-// chunks by their numbers, all of which must be there. Shapes come from the
-// models, and the parts must fit each other; see [Layout].
-//
-// Kinds of packages that cannot be run yet are errors that match
-// [errors.ErrUnsupported].
+// chunks by their numbers, all of which must be there. Of a part that is there
+// as .mlmodelc and as .mlpackage, the compiled one is taken if it can be read.
+// Shapes come from the models, and the parts must fit each other; see [Layout].
 func Open(dir string) (*Package, error) {
 	if filepath.Base(dir) == MetaFile {
 		dir = filepath.Dir(dir)
@@ -112,9 +159,6 @@ func open(dir string) (_ *Package, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if meta.Monolithic() {
-		return nil, fmt.Errorf("it is monolithic (one model for embeddings, decoder and LM head); this version runs packages in parts: %w", errors.ErrUnsupported)
-	}
 	f, err := listFolder(dir)
 	if err != nil {
 		return nil, err
@@ -125,7 +169,20 @@ func open(dir string) (_ *Package, err error) {
 			p.Close()
 		}
 	}()
+	one := func(name string) (*Part, error) { return p.openPart(f, name) }
 
+	mono, err := f.findMonolithic(p)
+	if err != nil {
+		return nil, err
+	}
+	if mono != "" {
+		c, err := one(mono)
+		if err != nil {
+			return nil, err
+		}
+		p.Chunks = []*Part{c}
+		return p, p.inspect()
+	}
 	emb, err := f.find(p, "embeddings", meta.Embeddings, meta.EmbeddingsName(), meta.ModelPrefix+"_embeddings")
 	if err != nil {
 		return nil, err
@@ -134,49 +191,102 @@ func open(dir string) (_ *Package, err error) {
 	if err != nil {
 		return nil, err
 	}
+	beside, err := f.findBeside(p, chunks)
+	if err != nil {
+		return nil, err
+	}
 	head, err := f.find(p, "lm_head", meta.LMHead, meta.LMHeadName(), meta.ModelPrefix+"_lm_head")
 	if err != nil {
 		return nil, err
 	}
-	if p.Embeddings, err = openPart(dir, emb); err != nil {
+	if p.Embeddings, err = one(emb); err != nil {
 		return nil, err
 	}
 	for _, name := range chunks {
-		c, err := openPart(dir, name)
+		c, err := one(name)
 		if err != nil {
 			return nil, err
 		}
 		p.Chunks = append(p.Chunks, c)
 	}
-	if p.Head, err = openPart(dir, head); err != nil {
+	for i, set := range beside {
+		p.Beside = append(p.Beside, nil)
+		for _, name := range set {
+			c, err := one(name)
+			if err != nil {
+				return nil, err
+			}
+			p.Beside[i] = append(p.Beside[i], c)
+		}
+	}
+	if p.Head, err = one(head); err != nil {
 		return nil, err
 	}
 	return p, p.inspect()
 }
 
 // Assemble makes a package of models that are at hand; meta.yaml's file names
-// play no part. The models stay the caller's: Close does not release them.
+// play no part. Embeddings and head are nil for a monolithic model. The models
+// stay the caller's: Close does not release them.
 func Assemble(meta *Meta, embeddings *coreml.Model, chunks []*coreml.Model, head *coreml.Model) (*Package, error) {
 	p := &Package{Meta: meta}
-	p.Embeddings = &Part{Name: meta.EmbeddingsName(), Model: embeddings}
-	for i, c := range chunks {
-		p.Chunks = append(p.Chunks, &Part{Name: meta.ChunkName(i, len(chunks)), Model: c})
+	mono := embeddings == nil && head == nil && len(chunks) == 1
+	if !mono {
+		p.Embeddings = &Part{Name: meta.EmbeddingsName(), Model: embeddings}
+		p.Head = &Part{Name: meta.LMHeadName(), Model: head}
 	}
-	p.Head = &Part{Name: meta.LMHeadName(), Model: head}
+	for i, c := range chunks {
+		name := meta.ChunkName(i, len(chunks))
+		if mono {
+			name = meta.MonolithicName()
+		}
+		p.Chunks = append(p.Chunks, &Part{Name: name, Model: c})
+	}
 	if err := p.inspect(); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func openPart(dir, name string) (*Part, error) {
-	path := filepath.Join(dir, name)
+// openPart opens a bundle. Where both forms of it are there and the first
+// cannot be read, the other one is taken.
+func (p *Package) openPart(f folder, name string) (*Part, error) {
+	base, ext := cutExt(name)
+	part, err := openBundle(p.Dir, base, ext)
+	if err == nil {
+		return part, nil
+	}
+	for _, other := range bundleExts {
+		if other == ext || !slices.Contains(f[base], other) {
+			continue
+		}
+		part, err2 := openBundle(p.Dir, base, other)
+		if err2 != nil {
+			return nil, fmt.Errorf("%w (and %s: %w)", err, base+other, err2)
+		}
+		p.problem("%s cannot be read, %s is taken: %v", name, base+other, err)
+		return part, nil
+	}
+	return nil, err
+}
+
+func openBundle(dir, base, ext string) (*Part, error) {
+	path := filepath.Join(dir, base+ext)
+	part := &Part{Name: base, Path: path}
+	if ext == compiledExt {
+		b, err := mlmodelc.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		part.Model, part.close = b.Model, b.Close
+		return part, nil
+	}
 	b, err := mlpackage.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	base, _ := cutExt(name)
-	return &Part{Name: base, Path: path, Model: b.Model, close: b.Close}, nil
+	part.Model, part.close = b.Model, b.Close
+	return part, nil
 }
 
 const (
@@ -184,10 +294,14 @@ const (
 	compiledExt = ".mlmodelc"
 )
 
+// bundleExts are the forms of a model, first the one that is taken if both are
+// there: ANEMLL's runtimes look for that one first.
+var bundleExts = []string{compiledExt, packageExt}
+
 // cutExt removes the extensions of Core ML bundles and nothing else: a prefix
 // such as qwen3-0.6B has dots of its own.
 func cutExt(name string) (base, ext string) {
-	for _, ext := range []string{packageExt, compiledExt} {
+	for _, ext := range bundleExts {
 		if base, ok := strings.CutSuffix(name, ext); ok {
 			return base, ext
 		}
@@ -213,16 +327,15 @@ func listFolder(dir string) (folder, error) {
 	return f, nil
 }
 
-// bundle returns the file of a base name that this version can open.
-func (f folder) bundle(base string) (string, error) {
-	exts := f[base]
-	switch {
-	case slices.Contains(exts, packageExt):
-		return base + packageExt, nil
-	case slices.Contains(exts, compiledExt):
-		return "", fmt.Errorf("found only %s%s; this version reads %s: %w", base, compiledExt, packageExt, errors.ErrUnsupported)
+// bundle returns the file of a base name, in the preferred form if both are
+// there; "" if there is none.
+func (f folder) bundle(base string) string {
+	for _, ext := range bundleExts {
+		if slices.Contains(f[base], ext) {
+			return base + ext
+		}
 	}
-	return "", os.ErrNotExist
+	return ""
 }
 
 // find looks for the embeddings or LM head: the name that meta.yaml gives,
@@ -247,12 +360,9 @@ func (f folder) find(p *Package, key, given, rule, bare string) (string, error) 
 		}
 	}
 	for i, n := range names {
-		b, err := f.bundle(n)
-		if errors.Is(err, os.ErrNotExist) {
+		b := f.bundle(n)
+		if b == "" {
 			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", key, err)
 		}
 		if i > 0 && given != "" {
 			p.problem("meta.yaml names %s as %s, which is not there; %s is taken", given, key, b)
@@ -268,10 +378,7 @@ func (f folder) find(p *Package, key, given, rule, bare string) (string, error) 
 	}
 	slices.Sort(like)
 	if len(like) == 1 {
-		b, err := f.bundle(like[0])
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", key, err)
-		}
+		b := f.bundle(like[0])
 		p.problem("meta.yaml leads to %s for %s, which is not there; %s is taken", names[0], key, b)
 		return b, nil
 	}
@@ -280,7 +387,7 @@ func (f folder) find(p *Package, key, given, rule, bare string) (string, error) 
 
 func (f folder) missing(key string, names []string) error {
 	for i := range names {
-		names[i] += packageExt
+		names[i] += compiledExt + " (or " + packageExt + ")"
 	}
 	var have []string
 	for base, exts := range f {
@@ -349,12 +456,9 @@ func (f folder) findChunks(p *Package) ([]string, error) {
 		b, _, n, ok := cutChunk(name)
 		if ok {
 			wantN = n
-		} else if _, err := f.bundle(name); err == nil || !errors.Is(err, os.ErrNotExist) {
-			if err != nil {
-				return nil, fmt.Errorf("ffn: %w", err)
-			}
+		} else if b := f.bundle(name); b != "" {
 			p.checkCount(1)
-			return []string{name + packageExt}, nil
+			return []string{b}, nil
 		}
 		bases = append(bases, b)
 		tried = append(tried, name)
@@ -407,7 +511,7 @@ func (f folder) findChunks(p *Package) ([]string, error) {
 	}
 	// A single model without a number.
 	for _, b := range bases {
-		if name, err := f.bundle(b); err == nil {
+		if name := f.bundle(b); name != "" {
 			p.checkCount(1)
 			return []string{name}, nil
 		}
@@ -434,16 +538,140 @@ func (f folder) wholeSet(p *Package, set chunkSet, found map[int]string) ([]stri
 		base, ok := found[i+1]
 		if !ok {
 			return nil, fmt.Errorf("ffn: chunk %d of %d is missing: wanted %s; %d of them are there: %w",
-				i+1, set.n, chunkName(set.base, i, set.n)+packageExt, len(found), os.ErrNotExist)
+				i+1, set.n, chunkName(set.base, i, set.n)+compiledExt+" (or "+packageExt+")", len(found), os.ErrNotExist)
 		}
-		name, err := f.bundle(base)
-		if err != nil {
-			return nil, fmt.Errorf("ffn: %w", err)
-		}
-		files[i] = name
+		files[i] = f.bundle(base)
 	}
 	p.checkCount(set.n)
 	return files, nil
+}
+
+// monolithicPattern matches what may stand between the prefix of a monolithic
+// model and the end of its name: the encoding, and what ANEMLL's --decorate
+// adds. The parts before ANEMLL combines them (_rotate, _prefill) do not match.
+const monolithicPattern = `_monolithic(_full|_combined)?(_(lut|LUT|int)\d+|_FP16)?(_CTX\d+)?(_ATT\d+)?$`
+
+// findMonolithic returns the file of a monolithic package, "" if it is a
+// package in parts. A meta.yaml that says nothing of either kind (those of old
+// packages) is believed to mean parts if there are any.
+func (f folder) findMonolithic(p *Package) (string, error) {
+	m := p.Meta
+	if err := checkName("model_prefix", m.ModelPrefix); err != nil {
+		return "", err
+	}
+	re := regexp.MustCompile(`^` + regexp.QuoteMeta(m.ModelPrefix) + monolithicPattern)
+	var like []string
+	parts := false
+	for base := range f {
+		if re.MatchString(base) {
+			like = append(like, base)
+		}
+		_, _, _, chunk := cutChunk(base)
+		parts = parts || chunk || strings.Contains(base, "_embeddings")
+	}
+	slices.Sort(like)
+	if !m.Monolithic() {
+		if parts || len(like) != 1 || m.Embeddings != "" || m.FFN != "" {
+			return "", nil
+		}
+		b := f.bundle(like[0])
+		p.problem("meta.yaml does not say model_type: monolithic; there is nothing but %s, which is taken", b)
+		return b, nil
+	}
+	var names []string
+	if m.MonolithicModel != "" {
+		base, _ := cutExt(m.MonolithicModel)
+		if err := checkName("monolithic_model", base); err != nil {
+			return "", err
+		}
+		names = append(names, base)
+	}
+	sfx := suffix(m.LUTMonolithic, "")
+	for _, n := range []string{m.MonolithicName(), m.ModelPrefix + "_monolithic_full", m.ModelPrefix + "_monolithic" + sfx, m.ModelPrefix + "_monolithic"} {
+		if !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	for i, n := range names {
+		if b := f.bundle(n); b != "" {
+			if i > 0 && m.MonolithicModel != "" {
+				p.problem("meta.yaml names %s as monolithic_model, which is not there; %s is taken", m.MonolithicModel, b)
+			}
+			return b, nil
+		}
+	}
+	if len(like) == 1 {
+		b := f.bundle(like[0])
+		p.problem("meta.yaml leads to %s for monolithic_model, which is not there; %s is taken", names[0], b)
+		return b, nil
+	}
+	return "", f.missing("monolithic_model", names)
+}
+
+var chunkNumber = regexp.MustCompile(`_chunk_\d{1,4}of\d{1,4}`)
+
+// findBeside looks for the models that hold further functions of the chunks:
+// those that meta.yaml names as pf, the chunks' own names with _rot, and, where
+// meta.yaml speaks of split_rotate, <prefix>_PF[_lutN]_chunk_01of02. Of a set
+// that is there, all must be.
+func (f folder) findBeside(p *Package, chunks []string) (sets [][]string, err error) {
+	m, n := p.Meta, len(chunks)
+	var rules []func(i int) string
+	if m.PF != "" {
+		pf, _ := cutExt(m.PF)
+		if err := checkName("pf", pf); err != nil {
+			return nil, err
+		}
+		rules = append(rules, func(i int) string {
+			if loc := chunkNumber.FindStringIndex(pf); loc != nil {
+				return chunkName(pf[:loc[0]], i, n) + pf[loc[1]:]
+			} else if n == 1 {
+				return pf
+			}
+			return chunkName(pf, i, n)
+		})
+	}
+	rules = append(rules, func(i int) string {
+		base, _ := cutExt(chunks[i])
+		return base + "_rot"
+	})
+	if m.SplitRotate {
+		for _, s := range []string{suffix(m.LUTFFN, m.QuantFFN), ""} {
+			rules = append(rules, func(i int) string { return chunkName(m.ModelPrefix+"_PF"+s, i, n) })
+		}
+	}
+	seen := map[string]bool{}
+	for _, c := range chunks {
+		base, _ := cutExt(c)
+		seen[base] = true
+	}
+	for _, rule := range rules {
+		if seen[rule(0)] {
+			continue
+		}
+		set := make([]string, 0, n)
+		missing := ""
+		for i := range n {
+			name := rule(i)
+			seen[name] = true
+			if b := f.bundle(name); b != "" {
+				set = append(set, b)
+			} else if missing == "" {
+				missing = name
+			}
+		}
+		switch {
+		case len(set) == n:
+			sets = append(sets, set)
+		case len(set) > 0:
+			return nil, fmt.Errorf("pf: %s is missing; %d of %d of its kind are there: %w", missing, len(set), n, os.ErrNotExist)
+		}
+	}
+	if len(sets) == 0 && (m.PF != "" || m.SplitRotate) {
+		name := rules[0](0)
+		p.problem("meta.yaml speaks of a second set of chunks (%s), which is not there", name)
+	}
+	return sets, nil
 }
 
 func (p *Package) checkCount(n int) {

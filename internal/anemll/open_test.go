@@ -62,10 +62,55 @@ func TestFindParts(t *testing.T) {
 			want:  []string{"a.b_embeddings.mlpackage", "a.b_FFN_PF_chunk_01of01.mlpackage", "a.b_lm_head.mlpackage"}},
 		{name: "both forms there", params: []string{"model_prefix: q"},
 			files: []string{"q_embeddings.mlpackage", "q_embeddings.mlmodelc", "q_lm_head.mlmodelc", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_FFN_PF_chunk_01of01.mlmodelc"},
-			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
-		{name: "rotated chunks are ignored", params: []string{"model_prefix: q", "num_chunks: 2"},
+			want:  []string{"q_embeddings.mlmodelc", "q_FFN_PF_chunk_01of01.mlmodelc", "q_lm_head.mlmodelc"}},
+		{name: "compiled beside a name of a package", params: []string{"embeddings: q_embeddings.mlpackage", "lm_head: q_lm_head.mlpackage", "ffn: q_FFN_PF_chunk_01of01.mlpackage"},
+			files: []string{"q_embeddings.mlmodelc", "q_lm_head.mlmodelc", "q_FFN_PF_chunk_01of01.mlmodelc"},
+			want:  []string{"q_embeddings.mlmodelc", "q_FFN_PF_chunk_01of01.mlmodelc", "q_lm_head.mlmodelc"}},
+		{name: "each part in another form", params: []string{"model_prefix: q", "num_chunks: 2"},
+			files: []string{"q_embeddings.mlmodelc", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlmodelc"},
+			want:  []string{"q_embeddings.mlmodelc", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlmodelc", "q_lm_head.mlpackage"}},
+		{name: "split rotate", params: []string{"model_prefix: q", "num_chunks: 2", "split_rotate: true", "ffn: q_FFN_PF_chunk_01of02.mlmodelc", "pf: q_FFN_PF_chunk_01of02_rot.mlmodelc"},
 			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlpackage", "q_FFN_PF_chunk_01of02_rot.mlpackage", "q_FFN_PF_chunk_02of02_rot.mlpackage"},
-			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlpackage", "q_lm_head.mlpackage"}},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of02.mlpackage", "q_FFN_PF_chunk_02of02.mlpackage", "q_FFN_PF_chunk_01of02_rot.mlpackage", "q_FFN_PF_chunk_02of02_rot.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "split rotate that meta.yaml is silent about", params: []string{"model_prefix: q", "lut_ffn: 4"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_lut4_chunk_01of01.mlpackage", "q_FFN_PF_lut4_chunk_01of01_rot.mlmodelc"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_lut4_chunk_01of01.mlpackage", "q_FFN_PF_lut4_chunk_01of01_rot.mlmodelc", "q_lm_head.mlpackage"}},
+		{name: "split rotate by the old names", params: []string{"model_prefix: q", "split_rotate: true", "lut_ffn: 6"},
+			files: append(append(chunkFiles("q_FFN_PF_lut6", 3), chunkFiles("q_PF_lut6", 3)...), "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
+			want:  slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("q_FFN_PF_lut6", 3), chunkFiles("q_PF_lut6", 3), []string{"q_lm_head.mlpackage"})},
+		{name: "split rotate, one model without a number", params: []string{"model_prefix: q", "ffn: decoder.mlmodelc", "pf: turned.mlmodelc"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "decoder.mlpackage", "turned.mlmodelc"},
+			want:  []string{"q_embeddings.mlpackage", "decoder.mlpackage", "turned.mlmodelc", "q_lm_head.mlpackage"}},
+		{name: "split rotate without its files", params: []string{"model_prefix: q", "split_rotate: true", "pf: q_FFN_PF_chunk_01of01_rot.mlmodelc"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage"}, problems: 1,
+			want: []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "a rotated chunk is missing", params: []string{"model_prefix: q", "num_chunks: 2"},
+			files: append(chunkFiles("q_FFN_PF", 2), "q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_02of02_rot.mlpackage"),
+			err:   "pf: q_FFN_PF_chunk_01of02_rot is missing; 1 of 2 of its kind are there"},
+		{name: "pf out of the folder", params: []string{"model_prefix: q", "pf: ../x_chunk_01of01"},
+			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage"},
+			err:   `pf: found "../x_chunk_01of01", wanted the name of a file`},
+		{name: "monolithic", params: []string{"model_prefix: q", "monolithic_model: q_monolithic_full_lut4.mlmodelc"},
+			files: []string{"q_monolithic_full_lut4.mlpackage", "q_monolithic_full.mlpackage"}, want: []string{"q_monolithic_full_lut4.mlpackage"}},
+		{name: "monolithic, rebuilt from prefix and bits", params: []string{"model_type: monolithic", "model_prefix: q.5", "lut_bits: 6"},
+			files: []string{"q.5_monolithic_full_lut6.mlmodelc", "q.5_monolithic_full_lut4.mlmodelc"}, want: []string{"q.5_monolithic_full_lut6.mlmodelc"}},
+		{name: "monolithic, default prefix", params: []string{"model_type: monolithic", "lut_bits: none"},
+			files: []string{"qwen_monolithic_full.mlmodelc"}, want: []string{"qwen_monolithic_full.mlmodelc"}},
+		{name: "monolithic, one function", params: []string{"model_type: monolithic", "model_prefix: q", "lut_bits: 4"},
+			files: []string{"q_monolithic_lut4.mlpackage", "q_monolithic_prefill_lut4.mlpackage"}, want: []string{"q_monolithic_lut4.mlpackage"}},
+		{name: "monolithic, bits that meta.yaml lost", params: []string{"model_type: monolithic", "model_prefix: q", "monolithic_model: q_monolithic_full.mlmodelc"},
+			files: []string{"q_monolithic_full_LUT4_CTX512_ATT512.mlpackage"}, problems: 1, want: []string{"q_monolithic_full_LUT4_CTX512_ATT512.mlpackage"}},
+		{name: "monolithic, wrong name", params: []string{"model_prefix: q", "monolithic_model: r.mlmodelc"},
+			files: []string{"q_monolithic_full.mlpackage"}, problems: 1, want: []string{"q_monolithic_full.mlpackage"}},
+		{name: "monolithic, meta.yaml is silent", params: []string{"model_prefix: q", "context_length: 512"},
+			files: []string{"q_monolithic_full_lut4.mlpackage"}, problems: 1, want: []string{"q_monolithic_full_lut4.mlpackage"}},
+		{name: "parts beside a monolithic model", params: []string{"model_prefix: q"},
+			files: []string{"q_monolithic_full.mlpackage", "q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage"},
+			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
+		{name: "monolithic, nothing there", params: []string{"model_type: monolithic", "model_prefix: q", "lut_bits: 4"},
+			files: []string{"q_monolithic_rotate.mlpackage"},
+			err:   "monolithic_model: wanted q_monolithic_full_lut4.mlmodelc (or .mlpackage) or"},
+		{name: "monolithic out of the folder", params: []string{"monolithic_model: /etc/passwd"}, err: `monolithic_model: found "/etc/passwd", wanted the name of a file`},
 		{name: "twelve chunks in order", params: []string{"model_prefix: q", "num_chunks: 12"},
 			files: append(chunkFiles("q_FFN_PF", 12), "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
 			want:  slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("q_FFN_PF", 12), []string{"q_lm_head.mlpackage"})},
@@ -80,16 +125,10 @@ func TestFindParts(t *testing.T) {
 			want: slices.Concat([]string{"q_embeddings.mlpackage"}, chunkFiles("q_FFN_PF", 2), []string{"q_lm_head.mlpackage"})},
 		{name: "a chunk is missing", params: []string{"model_prefix: q", "num_chunks: 3"},
 			files: append(chunkFiles("q_FFN_PF", 3)[:2], "q_embeddings.mlpackage", "q_lm_head.mlpackage"),
-			err:   "chunk 3 of 3 is missing: wanted q_FFN_PF_chunk_03of03.mlpackage; 2 of them are there"},
-		{name: "a chunk is compiled only", params: []string{"model_prefix: q", "num_chunks: 1"},
-			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlmodelc"},
-			err:   "ffn: found only q_FFN_PF_chunk_01of01.mlmodelc; this version reads .mlpackage"},
-		{name: "embeddings compiled only", params: []string{"embeddings: q_embeddings.mlmodelc"},
-			files: []string{"q_embeddings.mlmodelc"},
-			err:   "embeddings: found only q_embeddings.mlmodelc; this version reads .mlpackage"},
+			err:   "chunk 3 of 3 is missing: wanted q_FFN_PF_chunk_03of03.mlmodelc (or .mlpackage); 2 of them are there"},
 		{name: "nothing there", params: []string{"model_prefix: q", "lut_embeddings: 4"},
 			files: []string{"z.mlpackage"},
-			err:   "embeddings: wanted q_embeddings_lut4.mlpackage or q_embeddings.mlpackage; in the folder: z.mlpackage"},
+			err:   "embeddings: wanted q_embeddings_lut4.mlmodelc (or .mlpackage) or q_embeddings.mlmodelc (or .mlpackage); in the folder: z.mlpackage"},
 		{name: "embeddings without their suffix", params: []string{"model_prefix: q", "lut_embeddings: 4"},
 			files: []string{"q_embeddings.mlpackage", "q_lm_head.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage"},
 			want:  []string{"q_embeddings.mlpackage", "q_FFN_PF_chunk_01of01.mlpackage", "q_lm_head.mlpackage"}},
@@ -120,19 +159,7 @@ func TestFindParts(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := &Package{Meta: parseParams(t, c.params...)}
-			m := p.Meta
-			var got []string
-			e, err := f.find(p, "embeddings", m.Embeddings, m.EmbeddingsName(), m.ModelPrefix+"_embeddings")
-			if err == nil {
-				got = append(got, e)
-				var chunks []string
-				chunks, err = f.findChunks(p)
-				got = append(got, chunks...)
-			}
-			if err == nil {
-				e, err = f.find(p, "lm_head", m.LMHead, m.LMHeadName(), m.ModelPrefix+"_lm_head")
-				got = append(got, e)
-			}
+			got, err := find(f, p)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("error %v, want one with %q", err, c.err)
@@ -150,6 +177,32 @@ func TestFindParts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// find looks for the files of a package as Open does.
+func find(f folder, p *Package) (got []string, err error) {
+	m := p.Meta
+	mono, err := f.findMonolithic(p)
+	if err != nil {
+		return nil, err
+	}
+	if mono != "" {
+		return []string{mono}, nil
+	}
+	e, err := f.find(p, "embeddings", m.Embeddings, m.EmbeddingsName(), m.ModelPrefix+"_embeddings")
+	if err != nil {
+		return nil, err
+	}
+	chunks, err := f.findChunks(p)
+	if err != nil {
+		return nil, err
+	}
+	beside, err := f.findBeside(p, chunks)
+	if err != nil {
+		return nil, err
+	}
+	h, err := f.find(p, "lm_head", m.LMHead, m.LMHeadName(), m.ModelPrefix+"_lm_head")
+	return slices.Concat([]string{e}, chunks, slices.Concat(beside...), []string{h}), err
 }
 
 func chunkFiles(base string, n int) (out []string) {
@@ -200,6 +253,40 @@ func newToy() *toy {
 	return y
 }
 
+// caches gives all caches another length.
+func (y *toy) caches(n int) {
+	for _, c := range y.chunks {
+		for i := range c.Functions {
+			c.Functions[i].States = []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, n, 2)}
+		}
+	}
+}
+
+// local adds a cache of n positions.
+func (y *toy) local(n int) {
+	for _, c := range y.chunks {
+		for i := range c.Functions {
+			c.Functions[i].States = append(slices.Clone(c.Functions[i].States), fp16("model_model_kv_cache_local", 4, 1, n, 2))
+		}
+	}
+}
+
+// rotate adds the functions for rotated caches.
+func (y *toy) rotate() {
+	for _, c := range y.chunks {
+		for _, f := range c.Functions[:2] {
+			f.Name += "_rotate"
+			f.Inputs = slices.Clone(f.Inputs)
+			c.Functions = append(c.Functions, f)
+		}
+	}
+}
+
+// argmax makes the head give the best of n parts of the vocabulary.
+func (y *toy) argmax(n int) {
+	y.head.Functions[0].Outputs = []coreml.Feature{i32(ArgmaxIndex, n), fp16(ArgmaxValue, n)}
+}
+
 func (y *toy) assemble() (*Package, error) {
 	return Assemble(y.meta, y.embeddings, y.chunks, y.head)
 }
@@ -209,7 +296,7 @@ func TestLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Layout{ContextLength: 32, StateLength: 48, HiddenSize: 8, VocabSize: 9, Logits: []string{"logits1", "logits2"}, LogitsWidths: []int{5, 4},
+	want := Layout{ContextLength: 32, MaskWidth: 32, PrefillLimit: 32, StateLength: 48, HiddenSize: 8, VocabSize: 9, Logits: []string{"logits1", "logits2"}, LogitsWidths: []int{5, 4},
 		EmbeddingsFunction: "main", InferFunction: "infer", HeadFunction: "main", PrefillFunction: "prefill", BatchSize: 4, LastTokenOutput: true,
 		States: []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 48, 2)}}
 	if d := cmp.Diff(want, p.Layout); d != "" {
@@ -257,9 +344,63 @@ func TestLayoutVariants(t *testing.T) {
 		}, func(p *Package) bool { return p.InferFunction == "main" }},
 		{"update mask", func(y *toy) {
 			f := &y.chunks[0].Functions[1]
-			f.Inputs = append(f.Inputs, fp16(UpdateMask, 1, 1, 32, 4))
+			f.Inputs = append(f.Inputs, fp16(UpdateMask, 1, 1, 24, 4))
 			y.meta.PrefillDynamicSlice, y.meta.UpdateMaskPrefill = false, true
-		}, func(p *Package) bool { return p.PrefillFunction == "" && strings.Contains(p.NoPrefill, "update_mask") }},
+		}, func(p *Package) bool {
+			return p.PrefillFunction == "prefill" && p.PrefillLimit == 24 && p.ContextLength == 32
+		}},
+		{"update mask that is not taken", func(y *toy) { y.meta.PrefillDynamicSlice, y.meta.UpdateMaskPrefill = false, true },
+			func(p *Package) bool {
+				return p.PrefillFunction == "" && strings.Contains(p.NoPrefill, "takes no update_mask") && len(p.Problems) == 1
+			}},
+		{"update mask in infer", func(y *toy) {
+			f := &y.chunks[1].Functions[0]
+			f.Inputs = append(f.Inputs, fp16(UpdateMask, 1, 1, 30, 1))
+		}, func(p *Package) bool { return p.ContextLength == 30 && p.MaskWidth == 32 }},
+		{"mask wider than the cache", func(y *toy) { y.caches(16) },
+			func(p *Package) bool { return p.ContextLength == 16 && p.MaskWidth == 32 && len(p.Problems) == 1 }},
+		{"a short cache that nothing rotates", func(y *toy) { y.local(8) },
+			func(p *Package) bool {
+				return p.ContextLength == 8 && p.Window == 0 && p.PrefillLimit == 8 && len(p.Problems) == 1
+			}},
+		{"a short cache that the graph shifts", func(y *toy) { y.local(8); y.meta.LocalCacheLength = 8 },
+			func(p *Package) bool { return p.ContextLength == 32 && p.Window == 0 && len(p.Problems) == 0 }},
+		{"a short cache that is rotated", func(y *toy) { y.local(8); y.rotate() },
+			func(p *Package) bool {
+				return p.ContextLength == 32 && p.Window == 8 && p.PrefillLimit == 8 && p.InferRotateFunction == "infer_rotate" && p.PrefillRotateFunction == "prefill_rotate" && !p.Rewindable()
+			}},
+		{"nothing but a short cache that is rotated", func(y *toy) { y.caches(8); y.rotate() },
+			func(p *Package) bool { return p.ContextLength == 32 && p.Window == 8 }},
+		{"one cache and rotate functions", func(y *toy) { y.caches(32); y.rotate(); y.meta.SlidingWindow = 12 },
+			func(p *Package) bool { return p.ContextLength == 32 && p.Window == 12 && p.PrefillLimit == 12 }},
+		{"rotate functions that are never reached", func(y *toy) { y.rotate(); y.meta.SlidingWindow = 32 },
+			func(p *Package) bool {
+				return p.Window == 0 && p.InferRotateFunction == "" && p.PrefillLimit == 32 && p.Rewindable()
+			}},
+		{"rotate functions in one chunk only", func(y *toy) { y.local(8); y.rotate(); y.chunks[1].Functions = y.chunks[1].Functions[:2] },
+			func(p *Package) bool { return p.Window == 0 && p.ContextLength == 8 && len(p.Problems) == 2 }},
+		{"a batch longer than the short cache", func(y *toy) { y.local(3); y.rotate() },
+			func(p *Package) bool {
+				return p.Window == 3 && p.PrefillFunction == "" && p.PrefillRotateFunction == "" && len(p.Problems) == 1
+			}},
+		{"argmax", func(y *toy) { y.argmax(3); y.meta.LMHeadChunkSizes = []int{5, 4, 4} },
+			func(p *Package) bool {
+				return p.Argmax && p.VocabSize == 13 && slices.Equal(p.LogitsWidths, []int{5, 4, 4}) && len(p.Problems) == 1
+			}},
+		{"argmax, widths by the rule", func(y *toy) { y.argmax(4); y.meta.VocabSize = 14 },
+			func(p *Package) bool { return slices.Equal(p.LogitsWidths, []int{4, 4, 3, 3}) }},
+		{"argmax without shapes", func(y *toy) {
+			y.argmax(0)
+			y.head.Functions[0].Outputs[0].Shape, y.head.Functions[0].Outputs[1].Shape = nil, nil
+			y.meta.SplitLMHead, y.meta.VocabSize = 2, 9
+		}, func(p *Package) bool { return slices.Equal(p.LogitsWidths, []int{5, 4}) }},
+		{"argmax that meta.yaml promises only", func(y *toy) { y.meta.ArgmaxInModel = true },
+			func(p *Package) bool { return !p.Argmax && p.VocabSize == 9 && len(p.Problems) == 1 }},
+		{"chunks with states of one name and different shapes", func(y *toy) {
+			for i := range 2 {
+				y.chunks[1].Functions[i].States = []coreml.Feature{fp16("model_model_kv_cache_0", 2, 1, 48, 2)}
+			}
+		}, func(p *Package) bool { return p.StateOwner == -1 && p.StateBytes() == 4*48*2*2+2*48*2*2 }},
 		{"ANEMLL's prefill output", func(y *toy) { y.meta.PrefillLastTokenOutput = false },
 			func(p *Package) bool { return p.PrefillFunction == "prefill" && !p.LastTokenOutput }},
 		{"last token claimed, batch given", func(y *toy) { y.chunks[1].Functions[1].Outputs[0].Shape = []int{1, 4, 8} },
@@ -327,12 +468,6 @@ func TestLayoutErrors(t *testing.T) {
 		change func(*toy)
 		want   string
 	}{
-		{"argmax", func(y *toy) {
-			y.head.Functions[0].Outputs = []coreml.Feature{i32("argmax_idx", 2), fp16("argmax_val", 2)}
-		}, "argmax_in_model"},
-		{"rotate", func(y *toy) {
-			y.chunks[0].Functions = append(y.chunks[0].Functions, coreml.Function{Name: "infer_rotate"})
-		}, "infer_rotate"},
 		{"no chunks", func(y *toy) { y.chunks = nil }, "a part is missing"},
 		{"a gap in the logits", func(y *toy) { y.head.Functions[0].Outputs[0].Name = "logits3" }, "no logits2"},
 		{"wide logits", func(y *toy) { y.head.Functions[0].Outputs[0].Shape = []int{1, 2, 4} }, "logits2 has shape [1 2 4]"},
@@ -360,12 +495,32 @@ func TestLayoutErrors(t *testing.T) {
 		{"embeddings take something else", func(y *toy) { y.embeddings.Functions[0].Inputs[0].Name = "tokens" }, "takes tokens, wanted int32 input_ids"},
 		{"states differ", func(y *toy) {
 			y.chunks[1].Functions[0].States = []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 64, 2)}
-		}, "state model_model_kv_cache_0 is fp16 [4 1 48 2] in toy_FFN_PF_chunk_01of02 (prefill) and fp16 [4 1 64 2]"},
-		{"cache too short", func(y *toy) {
-			for i := range 4 {
-				y.chunks[i/2].Functions[i%2].States = []coreml.Feature{fp16("model_model_kv_cache_0", 4, 1, 16, 2)}
+		}, "state model_model_kv_cache_0 is fp16 [4 1 64 2] in toy_FFN_PF_chunk_02of02 (infer) and fp16 [4 1 48 2]"},
+		{"rotation without a window", func(y *toy) { y.rotate() }, "says from which position on it is to be called"},
+		{"rotate function of another shape", func(y *toy) {
+			y.local(8)
+			y.rotate()
+			feature(y.chunks[1].Functions[2].Inputs, CausalMask).Shape = []int{1, 1, 1, 8}
+		}, "function infer_rotate: input causal_mask is fp16 [1 1 1 8], wanted a width of 32"},
+		{"argmax, one output", func(y *toy) { y.argmax(2); y.head.Functions[0].Outputs = y.head.Functions[0].Outputs[:1] }, "wanted both argmax_idx and argmax_val"},
+		{"argmax, lengths", func(y *toy) { y.argmax(2); y.head.Functions[0].Outputs[1].Shape = []int{3} }, "have shapes [2] and [3]"},
+		{"argmax, types", func(y *toy) { y.argmax(2); y.head.Functions[0].Outputs[0].DType = mil.Float16 }, "are fp16 and fp16, wanted int32 and floating point"},
+		{"argmax, huge", func(y *toy) {
+			y.argmax(2)
+			for i := range 2 {
+				y.head.Functions[0].Outputs[i].Shape = []int{1 << 30}
 			}
-		}, "room for 16 positions, the mask for 32"},
+		}, "have shapes [1073741824] and [1073741824]"},
+		{"argmax, no widths", func(y *toy) { y.argmax(2) }, "neither the graph nor meta.yaml"},
+		{"update mask of a wrong rank", func(y *toy) {
+			y.chunks[0].Functions[1].Inputs = append(y.chunks[0].Functions[1].Inputs, fp16(UpdateMask, 32, 4))
+		}, "input update_mask is fp16 [32 4], wanted fp16 [1, 1, positions, 4]"},
+		{"update masks differ", func(y *toy) {
+			for i, n := range []int{32, 24} {
+				y.chunks[i].Functions[1].Inputs = append(y.chunks[i].Functions[1].Inputs, fp16(UpdateMask, 1, 1, n, 4))
+			}
+		}, "wanted 32 positions, as the chunks before it have"},
+		{"a head without embeddings", func(y *toy) { y.embeddings = nil }, "a part is missing: toy_embeddings has no model"},
 		{"huge", func(y *toy) {
 			for i := range 4 {
 				m := feature(y.chunks[i/2].Functions[i%2].Inputs, CausalMask)
@@ -423,7 +578,7 @@ func TestOpenPeers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Layout{ContextLength: 256, StateLength: 256, HiddenSize: 96, VocabSize: 512,
+			want := Layout{ContextLength: 256, MaskWidth: 256, PrefillLimit: 256, StateLength: 256, HiddenSize: 96, VocabSize: 512,
 				EmbeddingsFunction: "main", InferFunction: "infer", HeadFunction: "main", PrefillFunction: "prefill", BatchSize: 64,
 				States: []coreml.Feature{fp16("model_model_kv_cache_0", 8, 2, 256, 32)}}
 			for i := range 16 {
@@ -440,9 +595,15 @@ func TestOpenPeers(t *testing.T) {
 			}
 		}
 	}
-	_, err := Open(testutil.Shared(t, "peers", "qwen3-lut6-argmax-c2"))
-	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "argmax") {
-		t.Errorf("argmax package: %v", err)
+	p, err := Open(testutil.Shared(t, "peers", "qwen3-lut6-argmax-c2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	// The widths are those of the graph: without meta.yaml's word there is no
+	// problem either.
+	if !p.Argmax || len(p.Logits) != 0 || !slices.Equal(p.LogitsWidths, slices.Repeat([]int{32}, 16)) || p.VocabSize != 512 || len(p.Problems) != 0 {
+		t.Errorf("argmax package: %+v, problems %q", p.Layout, p.Problems)
 	}
 	_, err = Open(testutil.Shared(t, "peers", "qwen3-checkpoint"))
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "convert it first") {
@@ -501,13 +662,13 @@ func TestOpenDamagedPeer(t *testing.T) {
 	}
 }
 
-func TestOpenMonolithic(t *testing.T) {
-	dir := t.TempDir()
-	os.WriteFile(filepath.Join(dir, MetaFile), []byte("model_info:\n  model_type: monolithic\n  parameters:\n    monolithic_model: q_monolithic_full.mlmodelc\n"), 0o666)
-	if _, err := Open(dir); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "monolithic") {
+func TestOpenNothing(t *testing.T) {
+	if _, err := Open(t.TempDir()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "no meta.yaml in it") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Open(t.TempDir()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "no meta.yaml in it") {
+	dir := t.TempDir()
+	os.WriteFile(filepath.Join(dir, MetaFile), []byte("model_info:\n  model_type: monolithic\n  parameters:\n    monolithic_model: q_monolithic_full.mlmodelc\n"), 0o666)
+	if _, err := Open(dir); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "monolithic_model: wanted q_monolithic_full.mlmodelc") {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -106,7 +107,7 @@ func rate(n int, d time.Duration) float64 {
 
 // Generate continues a prompt. It feeds what the context does not hold yet
 // (where the prompt departs from the tokens in the context, a plain KV cache
-// goes back to that point, a recurrent state starts over), then draws tokens
+// goes back to that point, a recurrent state or rotated cache starts over), then draws tokens
 // until a stop token, the limit, an error, or the consumer's break. The last
 // token drawn is not in the context when it ends; a next prompt that includes
 // it feeds it.
@@ -157,6 +158,9 @@ func (g *generation) run(prompt []int32) error {
 	if err != nil {
 		return err
 	}
+	if g.m.pkg.Argmax && !sampler.plain() {
+		return fmt.Errorf("the package gives the best token of each part of the vocabulary and no logits (argmax_in_model), so that tokens cannot be drawn: take temperature 0 and no repetition penalty, or a package converted without --argmax: %w", errors.ErrUnsupported)
+	}
 	sampler.See(prompt...)
 
 	if len(prompt) > g.Context() {
@@ -177,7 +181,7 @@ func (g *generation) run(prompt []int32) error {
 	}
 	for {
 		t := time.Now()
-		token, err := sampler.Sample(g.logits)
+		token, err := g.draw(sampler)
 		if err != nil {
 			return fmt.Errorf("position %d: %w", g.Pos(), err)
 		}
@@ -233,6 +237,13 @@ func (g *generation) run(prompt []int32) error {
 	}
 }
 
+func (g *generation) draw(s *Sampler) (int32, error) {
+	if g.m.pkg.Argmax {
+		return g.Best()
+	}
+	return s.Sample(g.scores.logits)
+}
+
 func (g *generation) end(r Reason, token int32) {
 	e := Event{Kind: End, Reason: r, Token: token, Stats: g.stats}
 	if g.opt.Decoder != nil {
@@ -269,7 +280,7 @@ func (g *generation) sync(tokens []int32) (reused int, err error) {
 	case reused == n && n == g.Pos() && g.fresh:
 		g.emit(Event{Kind: Prefill, Done: n, Total: n})
 		return n, nil
-	case g.m.pkg.Meta.Rewindable():
+	case g.CanRewind(min(reused, n-1)):
 		reused = min(reused, n-1)
 		if err := g.Rewind(reused); err != nil {
 			return 0, err

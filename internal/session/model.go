@@ -15,40 +15,28 @@ type Loader func(*coreml.Model) (runner.Model, error)
 // Model is a package whose parts are loaded. Any number of sessions may run
 // on it, at the same time too.
 type Model struct {
-	pkg        *anemll.Package
-	embeddings runner.Model
-	chunks     []runner.Model
-	head       runner.Model
+	pkg *anemll.Package
+	// runners has one entry per part of the package.
+	runners map[*anemll.Part]runner.Model
+	order   []runner.Model
 }
 
 // Load loads the parts of a package. The package must stay open as long as
 // the model is in use, and remains the caller's to close.
 func Load(p *anemll.Package, load Loader) (_ *Model, err error) {
-	m := &Model{pkg: p}
+	m := &Model{pkg: p, runners: map[*anemll.Part]runner.Model{}}
 	defer func() {
 		if err != nil {
 			m.Close()
 		}
 	}()
-	one := func(part *anemll.Part) (runner.Model, error) {
+	for _, part := range p.Parts() {
 		r, err := load(part.Model)
 		if err != nil {
 			return nil, fmt.Errorf("load %s: %w", part.Name, err)
 		}
-		return r, nil
-	}
-	if m.embeddings, err = one(p.Embeddings); err != nil {
-		return nil, err
-	}
-	for _, c := range p.Chunks {
-		r, err := one(c)
-		if err != nil {
-			return nil, err
-		}
-		m.chunks = append(m.chunks, r)
-	}
-	if m.head, err = one(p.Head); err != nil {
-		return nil, err
+		m.runners[part] = r
+		m.order = append(m.order, r)
 	}
 	return m, nil
 }
@@ -56,17 +44,11 @@ func Load(p *anemll.Package, load Loader) (_ *Model, err error) {
 // Package returns the package that m was loaded from.
 func (m *Model) Package() *anemll.Package { return m.pkg }
 
-func (m *Model) models() []runner.Model {
-	return append(append([]runner.Model{m.embeddings}, m.chunks...), m.head)
-}
-
 // Close releases the parts. Sessions cannot be used after it.
 func (m *Model) Close() error {
 	var errs []error
-	for _, r := range m.models() {
-		if r != nil {
-			errs = append(errs, r.Close())
-		}
+	for _, r := range m.order {
+		errs = append(errs, r.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -83,7 +65,7 @@ type Memory struct {
 // Memory returns what m takes, and each session on it.
 func (m *Model) Memory() Memory {
 	mem := Memory{State: m.pkg.StateBytes()}
-	for _, r := range m.models() {
+	for _, r := range m.order {
 		if u, ok := r.(interface{ Memory() int64 }); ok {
 			mem.Weights += u.Memory()
 		}

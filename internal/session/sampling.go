@@ -100,6 +100,9 @@ func NewSampler(opt Sampling, vocab int) (*Sampler, error) {
 	return s, nil
 }
 
+// plain reports whether the token with the largest logit is always taken.
+func (s *Sampler) plain() bool { return s.opt.Greedy() && s.opt.RepetitionPenalty == 1 }
+
 // See notes that tokens occurred, for the repetition penalty.
 func (s *Sampler) See(tokens ...int32) {
 	for _, t := range tokens {
@@ -151,21 +154,27 @@ func (s *Sampler) scores(logits []float32) (scores []float32, best float32, err 
 			}
 		}
 	}
+	best, err = maxLogit(scores)
+	return scores, best, err
+}
+
+// maxLogit returns the largest of logits that can be used.
+func maxLogit(logits []float32) (best float32, err error) {
 	best = negInf
-	for i, v := range scores {
+	for i, v := range logits {
 		if v > best {
 			best = v
 		} else if v != v {
-			return nil, 0, fmt.Errorf("%w: token %d has NaN", ErrLogits, i)
+			return 0, fmt.Errorf("%w: token %d has NaN", ErrLogits, i)
 		}
 	}
 	switch {
 	case best == negInf:
-		return nil, 0, fmt.Errorf("%w: all of %d are -Inf", ErrLogits, len(scores))
+		return 0, fmt.Errorf("%w: all of %d are -Inf", ErrLogits, len(logits))
 	case math.IsInf(float64(best), 1):
-		return nil, 0, fmt.Errorf("%w: token %d has +Inf", ErrLogits, slices.Index(scores, best))
+		return 0, fmt.Errorf("%w: token %d has +Inf", ErrLogits, slices.Index(logits, best))
 	}
-	return scores, best, nil
+	return best, nil
 }
 
 // Candidates returns the tokens that may be drawn with their probabilities,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"anemone/internal/runner"
 )
@@ -20,53 +21,70 @@ var ErrStale = errors.New("the state is lost since an earlier call failed; reset
 
 // Session is one context on a [Model]. It is not safe for concurrent use.
 type Session struct {
-	m       *Model
-	states  []runner.State // distinct ones
-	infer   *step
-	prefill *step // nil if prompts go token by token
-	logits  []float32
+	m        *Model
+	perChunk []runner.State
+	states   []runner.State // distinct ones
+	infer    *step
+	rotate   *step // infer behind the window; nil if no cache is rotated
+	prefill  *step // nil if prompts go token by token
+	// prefillRotate is made when it is needed first, which is in
+	// AnemllSequence only.
+	prefillRotate *step
+	scores        *scores
 
-	tokens []int32 // fed so far
-	fresh  bool    // logits are those after the last token
-	stale  bool
-	tap    Tap
+	tokens  []int32 // fed so far
+	fresh   bool    // scores are those after the last token
+	stale   bool
+	rotated bool // a cache was shifted: positions are where they are
+	tap     Tap
 }
 
 // NewSession returns an empty context. It allocates everything that calls
 // will need.
 func (m *Model) NewSession() (*Session, error) {
 	p := m.pkg
-	s := &Session{m: m, logits: make([]float32, p.VocabSize), tokens: make([]int32, 0, min(p.ContextLength, 1<<16))}
-	perChunk := make([]runner.State, len(m.chunks))
-	if p.StateOwner >= 0 {
-		st, err := m.chunks[p.StateOwner].NewState()
+	s := &Session{m: m, scores: newScores(&p.Layout), tokens: make([]int32, 0, min(p.ContextLength, 1<<16)), perChunk: make([]runner.State, len(p.Chunks))}
+	newState := func(chunk int) (runner.State, error) {
+		c := p.Chunks[chunk]
+		st, err := m.runners[c].NewState()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Chunks[p.StateOwner].Name, err)
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
 		}
-		s.states = []runner.State{st}
-		for i := range perChunk {
-			perChunk[i] = st
+		s.states = append(s.states, st)
+		return st, nil
+	}
+	if p.StateOwner >= 0 {
+		st, err := newState(p.StateOwner)
+		if err != nil {
+			return nil, err
+		}
+		for i := range s.perChunk {
+			s.perChunk[i] = st
 		}
 	} else {
-		for i, c := range m.chunks {
-			st, err := c.NewState()
+		for i := range p.Chunks {
+			st, err := newState(i)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.Chunks[i].Name, err)
+				return nil, err
 			}
-			s.states = append(s.states, st)
-			perChunk[i] = st
+			s.perChunk[i] = st
 		}
 	}
 	var err error
-	if s.infer, err = m.newStep(p.InferFunction, 1, perChunk, s.logits); err != nil {
+	if s.infer, err = m.newStep(p.InferFunction, 1, s.perChunk, s.scores); err != nil {
 		return nil, err
 	}
-	if p.PrefillFunction != "" && p.BatchSize > 1 {
-		var logits []float32
-		if p.LastTokenOutput {
-			logits = s.logits
+	if p.Window > 0 {
+		if s.rotate, err = m.newStep(p.InferRotateFunction, 1, s.perChunk, s.scores); err != nil {
+			return nil, err
 		}
-		if s.prefill, err = m.newStep(p.PrefillFunction, p.BatchSize, perChunk, logits); err != nil {
+	}
+	if p.PrefillFunction != "" && p.BatchSize > 1 {
+		var to *scores
+		if p.LastTokenOutput {
+			to = s.scores
+		}
+		if s.prefill, err = m.newStep(p.PrefillFunction, p.BatchSize, s.perChunk, to); err != nil {
 			return nil, err
 		}
 	}
@@ -89,12 +107,62 @@ func (s *Session) Tokens() []int32 { return s.tokens }
 func (s *Session) States() []runner.State { return s.states }
 
 // Logits returns the logits after the last token if they are known, else nil.
-// They are valid until the next call.
+// They are valid until the next call. A package with argmax_in_model has none;
+// see [Session.Argmax].
 func (s *Session) Logits() []float32 {
 	if !s.fresh {
 		return nil
 	}
-	return s.logits
+	return s.scores.logits
+}
+
+// Argmax returns what a package with argmax_in_model says after the last
+// token in place of logits, if it is known, else nil: for each part of the
+// vocabulary the best token, counted from the part's first one, and its logit.
+// They are valid until the next call.
+func (s *Session) Argmax() (index []int32, value []float32) {
+	if !s.fresh {
+		return nil, nil
+	}
+	return s.scores.index, s.scores.value
+}
+
+// Best returns the likeliest token to come after the last one, the one with
+// the lowest id of those with equal logits. It needs no logits. Scores of which
+// none is best are an error that matches [ErrLogits].
+func (s *Session) Best() (int32, error) {
+	if !s.fresh {
+		return 0, errors.New("no scores are known after the last token: feed it")
+	}
+	return s.scores.best(s.m.pkg.LogitsWidths)
+}
+
+// best returns the token with the largest logit. widths are those of the parts
+// of the vocabulary.
+func (s *scores) best(widths []int) (int32, error) {
+	if s.index == nil {
+		best, err := maxLogit(s.logits)
+		if err != nil {
+			return 0, err
+		}
+		return int32(slices.Index(s.logits, best)), nil
+	}
+	// Ties go to the first part, as its tokens have the lower ids.
+	best, err := maxLogit(s.value)
+	if err != nil {
+		return 0, err
+	}
+	at := 0
+	for i, v := range s.value {
+		if v == best {
+			if k := int(s.index[i]); k < 0 || k >= widths[i] {
+				return 0, fmt.Errorf("%w: the best token of part %d of the vocabulary is number %d of %d", ErrLogits, i, k, widths[i])
+			}
+			return int32(at) + s.index[i], nil
+		}
+		at += widths[i]
+	}
+	return 0, ErrLogits // not reached: best is one of them
 }
 
 // A Tap sees the hidden states that leave a part: part 0 is the embeddings,
@@ -114,23 +182,39 @@ func (s *Session) Reset() {
 		st.Reset()
 	}
 	s.tokens = s.tokens[:0]
-	s.fresh, s.stale = false, false
+	s.fresh, s.stale, s.rotated = false, false, false
+}
+
+// CanRewind reports whether [Session.Rewind] can go back to a position.
+func (s *Session) CanRewind(pos int) bool {
+	switch {
+	case pos < 0 || pos > len(s.tokens):
+		return false
+	case pos == len(s.tokens):
+		return true
+	case !s.m.pkg.Meta.Rewindable():
+		return false
+	}
+	// A cache that was rotated has lost its oldest rows. From position 0 on all
+	// rows are written again before any token sees them.
+	return !s.rotated || pos == 0
 }
 
 // Rewind drops the tokens from position pos on. Packages with recurrent
-// states or block-shifting caches cannot go back; they are Reset and fed
-// again.
+// states or block-shifting caches cannot go back, nor can those whose caches
+// are rotated once that has happened; they are Reset and fed again.
 func (s *Session) Rewind(pos int) error {
 	switch {
 	case pos == len(s.tokens):
 		return nil
 	case pos < 0 || pos > len(s.tokens):
 		return fmt.Errorf("rewind to position %d of %d", pos, len(s.tokens))
-	case !s.m.pkg.Meta.Rewindable():
+	case !s.CanRewind(pos):
 		return errors.New("the package's states cannot be rewound; reset the session and feed the tokens to keep")
 	}
 	s.tokens = s.tokens[:pos]
 	s.fresh = false
+	s.rotated = s.rotated && pos > 0
 	return nil
 }
 
@@ -163,9 +247,10 @@ func (s *Session) checkIDs(tokens []int32) error {
 }
 
 // Feed appends tokens to the context and returns the logits after the last
-// one, which are valid until the next call. If they do not fit, nothing is
-// fed and the error matches [ErrContextFull]. After any other error, the
-// context holds the tokens that [Session.Tokens] says.
+// one, which are valid until the next call; a package with argmax_in_model has
+// none, and [Session.Best] tells what comes next. If the tokens do not fit,
+// nothing is fed and the error matches [ErrContextFull]. After any other error,
+// the context holds the tokens that [Session.Tokens] says.
 func (s *Session) Feed(ctx context.Context, tokens []int32) ([]float32, error) {
 	if err := s.check(tokens); err != nil {
 		return nil, err
@@ -177,14 +262,14 @@ func (s *Session) Feed(ctx context.Context, tokens []int32) ([]float32, error) {
 		}
 		tokens = tokens[n:]
 	}
-	return s.logits, nil
+	return s.scores.logits, nil
 }
 
 // feedSome makes one call: a batch or one token. If that is all of tokens,
-// the logits are computed too.
+// the scores are computed too.
 func (s *Session) feedSome(ctx context.Context, tokens []int32) (n int, err error) {
-	st := s.infer
-	if s.fits(len(tokens)) && (len(tokens) > s.prefill.rows || s.prefill.head != nil) {
+	st := s.single()
+	if s.fits(len(tokens)) && (len(tokens) > s.prefill.rows || s.prefill.scores) {
 		st = s.prefill
 	}
 	if err := s.advance(ctx, st, tokens[:st.rows]); err != nil {
@@ -196,10 +281,19 @@ func (s *Session) feedSome(ctx context.Context, tokens []int32) (n int, err erro
 	return st.rows, err
 }
 
+// single returns the step for one token at the current position.
+func (s *Session) single() *step {
+	if s.rotate != nil && s.Pos() >= s.m.pkg.Window {
+		return s.rotate
+	}
+	return s.infer
+}
+
 // fits reports whether n tokens hold a batch that may be prefilled at the
-// current position.
+// current position. No batch reaches beyond a cache that is going to be
+// rotated: its rows would have no place.
 func (s *Session) fits(n int) bool {
-	return s.prefill != nil && n >= s.prefill.rows && s.Pos()+s.prefill.rows <= s.Context()
+	return s.prefill != nil && n >= s.prefill.rows && s.Pos()+s.prefill.rows <= s.m.pkg.PrefillLimit
 }
 
 // advance sends as many tokens as the step takes through embeddings and
@@ -212,31 +306,40 @@ func (s *Session) advance(ctx context.Context, st *step, tokens []int32) error {
 	}
 	st.current[0] = int32(pos)
 	st.mask.move(pos)
+	if st.update != nil {
+		st.update.move(pos)
+	}
 	s.fresh = false
+	touched := false // a state may have changed
 	for i := range st.stages {
 		g := &st.stages[i]
-		touched := i > 1 // a chunk has run, and its states have changed
 		err := ctx.Err()
 		if err == nil {
 			err = g.run(ctx)
-			touched = i > 0
+			touched = touched || g.decoder
 		}
 		if err != nil {
-			s.stale = s.stale || touched && !s.m.pkg.Meta.Rewindable()
+			s.stale = s.stale || touched && (st.rotates || !s.m.pkg.Meta.Rewindable())
 			return fmt.Errorf("position %d: %w", pos, err)
 		}
 		if s.tap != nil && g.hidden != nil {
 			s.tap(i, pos, g.rows, g.hidden.Float)
 		}
 	}
+	s.rotated = s.rotated || st.rotates
 	s.tokens = append(s.tokens, tokens...)
 	return nil
 }
 
-// head computes the logits after the step's last token.
+// head computes the scores after the step's last token.
 func (s *Session) head(ctx context.Context, st *step) error {
-	if err := st.head.run(ctx); err != nil {
-		return fmt.Errorf("position %d: %w", s.Pos()-1, err)
+	if st.head != nil {
+		if err := st.head.run(ctx); err != nil {
+			return fmt.Errorf("position %d: %w", s.Pos()-1, err)
+		}
+	}
+	if st.all != nil {
+		st.takeLast(s.scores)
 	}
 	s.fresh = true
 	return nil
@@ -253,11 +356,21 @@ const (
 	Contract Mode = iota
 	// InferOnly feeds one token at a time: logits exist after every token.
 	InferOnly
+	// AnemllSequence feeds tokens as ANEMLL's runtimes feed a prompt: full
+	// batches through prefill, behind the window of rotated caches through
+	// prefill_rotate, the rest one by one; then the last token a second time,
+	// after which alone there are logits. With plain caches that gives what
+	// Contract gives. Rotated caches are shifted once too often, and tokens see
+	// later ones of their batch; this mode is there to show by how much that
+	// matters. What is fed afterwards finds the states as ANEMLL has them.
+	AnemllSequence
 )
 
 // Each feeds tokens and calls visit with the logits after every token for
 // which the mode gives any; pos is that token's position. logits are valid
-// during the call only. An error of visit ends it.
+// during the call only. A package with argmax_in_model has none (nil);
+// [Session.Argmax] and [Session.Best] tell in visit what it has. An error of
+// visit ends it.
 //
 // Unlike Feed, Contract takes every batch that fits, also where it ends at the
 // last token and gives no logits.
@@ -265,8 +378,14 @@ func (s *Session) Each(ctx context.Context, tokens []int32, mode Mode, visit fun
 	if err := s.check(tokens); err != nil {
 		return err
 	}
+	if mode == AnemllSequence {
+		if err := s.anemll(ctx, tokens); err != nil {
+			return err
+		}
+		return visit(s.Pos()-1, s.scores.logits)
+	}
 	for len(tokens) > 0 {
-		st := s.infer
+		st := s.single()
 		if mode == Contract && s.fits(len(tokens)) {
 			st = s.prefill
 		}
@@ -274,15 +393,56 @@ func (s *Session) Each(ctx context.Context, tokens []int32, mode Mode, visit fun
 			return err
 		}
 		tokens = tokens[st.rows:]
-		if st.head == nil {
+		if !st.scores {
 			continue
 		}
 		if err := s.head(ctx, st); err != nil {
 			return err
 		}
-		if err := visit(s.Pos()-1, s.logits); err != nil {
+		if err := visit(s.Pos()-1, s.scores.logits); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// anemll feeds a prompt as ANEMLL 0.3.5's chat.py does.
+func (s *Session) anemll(ctx context.Context, tokens []int32) error {
+	p := s.m.pkg
+	for rest := tokens; len(rest) > 0; {
+		st := s.single()
+		if s.prefill != nil && len(rest) >= s.prefill.rows && s.Pos()+s.prefill.rows <= s.Context() {
+			switch {
+			case p.Window > 0 && s.Pos() >= p.Window:
+				if err := s.needPrefillRotate(); err != nil {
+					return err
+				}
+				if s.prefillRotate != nil {
+					st = s.prefillRotate
+				}
+			case p.Window > 0 && p.Monolithic() && s.Pos()+s.prefill.rows > p.Window:
+				// Here, and not with chunks, it stops at the window.
+			default:
+				st = s.prefill
+			}
+		}
+		if err := s.advance(ctx, st, rest[:st.rows]); err != nil {
+			return err
+		}
+		rest = rest[st.rows:]
+	}
+	last := tokens[len(tokens)-1:]
+	s.tokens = s.tokens[:len(s.tokens)-1]
+	st := s.single()
+	if err := s.advance(ctx, st, last); err != nil {
+		return err
+	}
+	return s.head(ctx, st)
+}
+
+func (s *Session) needPrefillRotate() (err error) {
+	if p := s.m.pkg; s.prefillRotate == nil && p.PrefillRotateFunction != "" {
+		s.prefillRotate, err = s.m.newStep(p.PrefillRotateFunction, p.BatchSize, s.perChunk, nil)
+	}
+	return err
 }
