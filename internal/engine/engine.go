@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func New(m *coreml.Model, o Options) (*Model, error) {
 	for _, s := range byName {
 		e.states = append(e.states, s)
 	}
-	slices.SortFunc(e.states, func(a, b stateSpec) int { return cmpString(a.name, b.name) })
+	slices.SortFunc(e.states, func(a, b stateSpec) int { return cmp.Compare(a.name, b.name) })
 	if k := slices.IndexFunc(e.funcs, func(f *function) bool { return f.name == m.DefaultFunction }); k > 0 {
 		f, s := e.funcs[k], e.sigs[k]
 		e.funcs = slices.Insert(slices.Delete(e.funcs, k, k+1), 0, f)
@@ -141,16 +142,6 @@ func New(m *coreml.Model, o Options) (*Model, error) {
 	}
 	e.pool = newPool(e.opts.Workers)
 	return e, nil
-}
-
-func cmpString(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // known reports the first operation that the engine cannot run.

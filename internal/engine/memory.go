@@ -94,15 +94,7 @@ func temp[T number](c *call, slot, at, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
-func elemFor[T number]() elem {
-	var z T
-	if _, ok := any(z).(int32); ok {
-		return elemI32
-	}
-	return elemF32
-}
-
-// cast16 and the like reinterpret the bytes of a mapped file, if they are
+// castF16 and castF32 reinterpret the bytes of a mapped file, if they are
 // aligned. All systems that Go code for this program is built for are
 // little-endian, like the files.
 func castF16(b []byte, n int) ([]uint16, bool) {

@@ -339,8 +339,6 @@ func argOp(largest bool) builder {
 	}
 }
 
-// mapRows is byRows for any kind of number and any number of results, which
-// may have rows of another size. f may use scratch memory.
 func buildCumsum(o *opCtx) error {
 	x := o.x("x")
 	axis, err := o.axis("axis", 0, len(x.shape()))

@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -134,6 +138,116 @@ func TestBadWeights(t *testing.T) {
 		err := planOnly(t, f)
 		if err == nil || !strings.Contains(err.Error(), `constexpr_lut_to_dense "w"`) {
 			t.Errorf("%s: error %v", c.name, err)
+		}
+	}
+}
+
+// TestStoredTypes reads constants of every element type.
+func TestStoredTypes(t *testing.T) {
+	le := binary.LittleEndian
+	u16 := func(v ...uint16) (b []byte) {
+		for _, x := range v {
+			b = le.AppendUint16(b, x)
+		}
+		return b
+	}
+	u32 := func(v ...uint32) (b []byte) {
+		for _, x := range v {
+			b = le.AppendUint32(b, x)
+		}
+		return b
+	}
+	u64 := func(v ...uint64) (b []byte) {
+		for _, x := range v {
+			b = le.AppendUint64(b, x)
+		}
+		return b
+	}
+	neg := func(x int64) uint64 { return uint64(x) }
+	for _, c := range []struct {
+		d      mil.DType
+		stored []byte
+		floats []float32
+		ints   []int32
+	}{
+		{mil.Float16, u16(0x3c00, 0xc000, 0x0001, 0x7c00), []float32{1, -2, 0x1p-24, float32(math.Inf(1))}, nil},
+		{mil.BFloat16, u16(0x3f80, 0xc000, 0x4049), []float32{1, -2, 3.140625}, nil},
+		{mil.Float32, u32(math.Float32bits(1.1), math.Float32bits(-1e30)), []float32{1.1, -1e30}, nil},
+		{mil.Float64, u64(math.Float64bits(1.1), math.Float64bits(-3)), []float32{1.1, -3}, nil},
+		{mil.Bool, []byte{0, 1, 2}, nil, []int32{0, 1, 1}},
+		{mil.Int8, []byte{0x7f, 0x80, 0xff}, nil, []int32{127, -128, -1}},
+		{mil.UInt8, []byte{0x7f, 0x80, 0xff}, nil, []int32{127, 128, 255}},
+		{mil.Int16, u16(0x7fff, 0x8000), nil, []int32{32767, -32768}},
+		{mil.UInt16, u16(0x7fff, 0x8000), nil, []int32{32767, 32768}},
+		{mil.Int32, u32(5, 0xffffffff), nil, []int32{5, -1}},
+		{mil.UInt32, u32(5, 7), nil, []int32{5, 7}},
+		{mil.Int64, u64(5, neg(-5), 1<<40, neg(-1<<40)), nil, []int32{5, -5, math.MaxInt32, math.MinInt32}},
+		{mil.UInt64, u64(5, 1<<40), nil, []int32{5, math.MaxInt32}},
+		{mil.UInt1, []byte{0b101}, nil, []int32{1, 0, 1}},
+		{mil.UInt2, []byte{0b11_01_10}, nil, []int32{2, 1, 3}},
+		{mil.UInt3, []byte{0b11_010_001, 0}, nil, []int32{1, 2, 3}},
+		{mil.UInt4, []byte{0x21, 0x0f}, nil, []int32{1, 2, 15}},
+		{mil.Int4, []byte{0x81, 0x0f}, nil, []int32{1, -8, -1}},
+		{mil.UInt6, []byte{0b01_000001, 0}, nil, []int32{1, 1}},
+	} {
+		n := max(len(c.floats), len(c.ints))
+		// Aligned and not: a file may hold a weight anywhere.
+		for shift := range 2 {
+			mem := append(make([]byte, shift, shift+len(c.stored)), c.stored...)[shift:]
+			p := &planner{m: &Model{}, plan: &plan{}}
+			v, err := p.constant(mil.ImmWeight(stored(t, mil.TensorOf(c.d, n), mem)))
+			if err != nil {
+				t.Errorf("%v: %v", c.d, err)
+				continue
+			}
+			if !slices.Equal(v.buf.f, c.floats) || !slices.Equal(v.buf.i, c.ints) {
+				t.Errorf("%v: got %v %v, want %v %v", c.d, v.buf.f, v.buf.i, c.floats, c.ints)
+			}
+		}
+	}
+	// Literals of the same types.
+	l := &mil.Literal{Type: mil.TensorOf(mil.UInt64, 2), Ints: []int64{7, 1 << 40}}
+	p := &planner{m: &Model{}, plan: &plan{}}
+	if v, err := p.constant(mil.Imm(l)); err != nil || !slices.Equal(v.buf.i, []int32{7, math.MaxInt32}) {
+		t.Errorf("literal: %v, %v", v, err)
+	}
+	// What is not there, or too short.
+	for name, v := range map[string]*mil.Value{
+		"short literal": {Type: mil.TensorOf(mil.Int32, 3), Literal: mil.Ints(1)},
+		"list":          {Type: mil.Type{Kind: mil.ListKind}, Literal: mil.Ints(1)},
+		"huge":          {Type: mil.TensorOf(mil.Int32, 1<<30, 1<<30), Literal: mil.Ints(1)},
+		"failing":       mil.ImmWeight(mil.PromiseWeight(mil.TensorOf(mil.Float16, 3), func(io.Writer) error { return errors.New("no disk") })),
+		"short weight":  mil.ImmWeight(shortWeight{}),
+	} {
+		if _, err := p.constant(v); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// shortWeight has fewer bytes than its type says.
+type shortWeight struct{ mil.Weight }
+
+func (shortWeight) Type() mil.Type         { return mil.TensorOf(mil.Float16, 3) }
+func (shortWeight) Bytes() ([]byte, error) { return make([]byte, 5), nil }
+
+func TestTruncate(t *testing.T) {
+	for x, want := range map[float32]int32{0: 0, 1.9: 1, -1.9: -1, 3e9: math.MaxInt32, -3e9: math.MinInt32, 1 << 31: math.MaxInt32, -1 << 31: math.MinInt32, 2147483520: 2147483520} {
+		if got := truncate(x); got != want {
+			t.Errorf("truncate(%v) = %d, want %d", x, got, want)
+		}
+	}
+	if got := truncate(float32(math.NaN())); got != 0 {
+		t.Errorf("truncate(NaN) = %d", got)
+	}
+	for _, c := range [][3]int32{{2, 10, 1024}, {-3, 3, -27}, {1, -5, 1}, {-1, -5, -1}, {-1, -4, 1}, {3, -1, 0}, {0, 0, 1}} {
+		if got := powI(c[0], c[1]); got != c[2] {
+			t.Errorf("%d to the power %d is %d, want %d", c[0], c[1], got, c[2])
+		}
+	}
+	for _, c := range [][4]int32{{7, 2, 3, 1}, {-7, 2, -4, 1}, {7, -2, -4, -1}, {-7, -2, 3, -1}, {6, 3, 2, 0}, {-6, 3, -2, 0}, {5, 0, 0, 0}, {math.MinInt32, -1, math.MinInt32, 0}} {
+		if q, r := floorDiv(c[0], c[1]), floorMod(c[0], c[1]); q != c[2] || r != c[3] {
+			t.Errorf("%d by %d is %d rest %d, want %d rest %d", c[0], c[1], q, r, c[2], c[3])
 		}
 	}
 }

@@ -230,6 +230,8 @@ func TestFunctions(t *testing.T) {
 		{"silu", Silu, func(x float64) float64 { return x * sigmoid(x) }, -80, 20, 3e-7},
 		{"softplus", Softplus, func(x float64) float64 { return math.Log1p(math.Exp(x)) }, -80, 20, 2e-7},
 		{"gelu", GeluExact, func(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) }, -3, 8, 2e-7},
+		{"gelu tanh", GeluTanh, func(x float64) float64 { return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))) }, -1, 8, 6e-7},
+		{"gelu sigmoid", GeluSigmoid, func(x float64) float64 { return x * sigmoid(1.702*x) }, -8, 8, 1e-6},
 		{"erf", Erf, math.Erf, -4, 4, 1e-7},
 	} {
 		if rel, at := worst(c.f, c.g, c.lo, c.hi); rel > c.bound {
@@ -263,6 +265,57 @@ func TestSoftmaxOfMaskedRow(t *testing.T) {
 	}
 	if Softmax(d, []float32{1000, 1000, inf}); !slices.Equal(d, []float32{0.5, 0.5, 0}) {
 		t.Errorf("large scores give %v", d)
+	}
+}
+
+func TestRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, n := range []int{1, 2, 7, 8, 9, 31, 200} {
+		x := random(r, n)
+		var sum, size, largest float64
+		largest = math.Inf(-1)
+		for _, v := range x {
+			sum += float64(v)
+			size += math.Abs(float64(v))
+			largest = max(largest, float64(v))
+		}
+		if got := Sum(x); math.Abs(float64(got)-sum) > eps*size*float64(n/8+4) {
+			t.Errorf("sum of %d: %v, want %v", n, got, sum)
+		}
+		if got := Max(x); float64(got) != largest {
+			t.Errorf("max of %d: %v, want %v", n, got, largest)
+		}
+		gamma, beta := random(r, n), random(r, n)
+		mean, square := sum/float64(n), 0.0
+		for _, v := range x {
+			square += (float64(v) - mean) * (float64(v) - mean)
+		}
+		d := math.Sqrt(square/float64(n) + 0.25)
+		got, plain := make([]float32, n), make([]float32, n)
+		LayerNorm(got, x, gamma, beta, 0.25)
+		LayerNorm(plain, x, nil, nil, 0.25)
+		for i, v := range x {
+			want := (float64(v) - mean) / d
+			if math.Abs(float64(plain[i])-want) > 2e-6 || math.Abs(float64(got[i])-(want*float64(gamma[i])+float64(beta[i]))) > 6e-6 {
+				t.Errorf("norm of %d: element %d is %v, want %v", n, i, plain[i], want)
+				break
+			}
+		}
+		x[n/2] = float32(math.NaN())
+		if got := Max(x); got == got {
+			t.Errorf("max of %d with NaN is %v", n, got)
+		}
+	}
+	if got := Max(nil); !math.IsInf(float64(got), -1) {
+		t.Errorf("max of nothing is %v", got)
+	}
+}
+
+func TestLog2(t *testing.T) {
+	for n, want := range map[int]int{1: 0, 2: 1, 16: 4, 256: 8, 0: -1, 3: -1, -4: -1} {
+		if got, ok := Log2(n); ok != (want >= 0) || ok && got != want {
+			t.Errorf("Log2(%d) = %d, %v", n, got, ok)
+		}
 	}
 }
 
