@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"anemone/mil"
@@ -29,10 +30,19 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	msg := e.Err.Error()
 	if e.Function != "" {
-		return fmt.Sprintf("line %d, column %d (function %q): %v", e.Line, e.Column, e.Function, e.Err)
+		return fmt.Sprintf("line %d, column %d (function %q): %s", e.Line, e.Column, cut(e.Function, 100), cut(msg, 1000))
 	}
-	return fmt.Sprintf("line %d, column %d: %v", e.Line, e.Column, e.Err)
+	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, cut(msg, 1000))
+}
+
+// cut keeps a name of a megabyte out of a message.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "..."
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -264,6 +264,11 @@ func (p *printer) operation(op *mil.Operation, indent, depth int) error {
 		return err
 	}
 	attrs := slices.Clone(op.Attributes)
+	for _, a := range attrs {
+		if a.Name == "name" || a.Name == "val" && op.Type == "const" {
+			return fmt.Errorf("attribute %q is reserved", a.Name)
+		}
+	}
 	own := func(name string, v *mil.Value) { attrs = append(attrs, mil.Attribute{Name: name, Value: v}) }
 	if op.Name != "" {
 		own("name", mil.Imm(mil.Str(op.Name)))
