@@ -659,7 +659,8 @@ func TestRuntimeErrors(t *testing.T) {
 			return b.Op("gather_nd", mil.A("x", table(b)), mil.A("indices", b.Op("expand_dims", mil.A("x", k), mil.A("axes", b.Const(mil.Ints(0))))))
 		}, 3},
 		{"gather_along_axis beyond the end", "index 2 is outside a dimension of 2", func(b *mil.Builder, k *mil.Value) *mil.Value {
-			return b.Op("gather_along_axis", mil.A("x", table(b)), mil.A("indices", b.Op("expand_dims", mil.A("x", k), mil.A("axes", b.Const(mil.Ints(0))))), mil.A("axis", b.Const(mil.Int(1))))
+			k = b.Op("tile", mil.A("x", b.Op("expand_dims", mil.A("x", k), mil.A("axes", b.Const(mil.Ints(0))))), mil.A("reps", b.Const(mil.Ints(3, 1))))
+			return b.Op("gather_along_axis", mil.A("x", table(b)), mil.A("indices", k), mil.A("axis", b.Const(mil.Int(1))))
 		}, 2},
 		{"slice_by_size beyond the end", "2 elements from 2 of dimension 0, which has 3", func(b *mil.Builder, k *mil.Value) *mil.Value {
 			begin := b.Op("concat", mil.A("values", k, b.Const(mil.Ints(0))), mil.A("axis", b.Const(mil.Int(0))))

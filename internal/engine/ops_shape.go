@@ -25,7 +25,7 @@ func buildReshape(o *opCtx) error {
 		free := -1
 		for i, d := range shape {
 			switch {
-			case d == 0 && i < len(x.shape()):
+			case d == 0 && len(shape) == len(x.shape()):
 				shape[i] = x.shape()[i]
 			case d == -1 && free < 0:
 				free = i

@@ -192,7 +192,10 @@ func buildLUT(o *opCtx) error {
 		return errors.New("indices or lut is missing")
 	}
 	w := &lutWeight{vector: 1}
-	lut := o.x("lut")
+	lut, err := o.p.value(lv)
+	if err != nil {
+		return fmt.Errorf("lut: %w", err)
+	}
 	if lut.str != nil || lut.lut != nil || !lut.isConst() {
 		return errors.New("lut must be a constant of numbers")
 	}
@@ -213,7 +216,11 @@ func buildLUT(o *opCtx) error {
 	n := 0
 	if old := o.op.Operand("shape"); old != nil {
 		// The form before iOS 18: one table, indices packed in uint8.
-		shape, ok := constInts(o.args["shape"])
+		sv, err := o.p.value(old)
+		if err != nil {
+			return fmt.Errorf("shape: %w", err)
+		}
+		shape, ok := constInts(sv)
 		if !ok {
 			return errors.New("shape must be a constant")
 		}
