@@ -176,9 +176,9 @@ func (b *Builder) add(typ, name string, args []Arg) []*Value {
 	if b.err != nil {
 		return nil
 	}
-	d, ok := LookupOp(typ)
-	if !ok {
-		b.Fail(fmt.Errorf("%w %q", ErrUnknownOp, typ))
+	d, err := LookupOpIn(typ, b.f.Opset)
+	if err != nil {
+		b.Fail(err)
 		return nil
 	}
 	op := &Operation{Type: typ}

@@ -1,23 +1,32 @@
 package mil
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
+
+	"anemone/internal/float16"
 )
 
 // OpDef is the definition of an operation: one row of the table that the
-// builder, the verifier and the executors read.
+// builder, the verifier and the executors read. An operation whose
+// arguments or types changed has one OpDef, or form, for each change.
 type OpDef struct {
 	Name   string
 	Params []Param
 	// Results is the number of results; -1 if it depends on the operands.
 	Results int
-	// Since is the first operation set that has the operation, in the form
+	// Since is the first operation set that has the operation in the form
 	// described here.
 	Since Opset
+	// Gives says in words what types the results have.
+	Gives string
 
 	infer inferFunc
+	older *OpDef // the form that this one replaced
 }
 
 // Param is a parameter of an operation.
@@ -25,49 +34,121 @@ type Param struct {
 	Name     string
 	Accepts  Class
 	Optional bool
-	Variadic bool // one or more values
+	Variadic bool // any number of values
 	Const    bool // known before the program runs
+	// Group names parameters that must have one element type, as "T". It is
+	// empty for the others.
+	Group string
+	// Values are the allowed ones of a string; nil if any will do. With
+	// AnyCase upper and lower case are the same.
+	Values  []string
+	AnyCase bool
+	// Default is the value of an absent optional argument, if it is the
+	// same for all operands; nil otherwise. See [OpDef.Default].
+	Default *Literal
+	// Absent says in words what an absent optional argument means, if
+	// Default does not.
+	Absent string
+	// Since is the first operation set in which the operation has the
+	// parameter.
+	Since Opset
+
+	def     func(*call) *Literal
+	dropped bool // of a newer form: no longer there
 }
 
-// Class is a set of types that a parameter accepts.
-type Class uint8
+// Class is a set of types that a parameter accepts: a bit for each element
+// type of a tensor, and one for each other kind of value.
+type Class uint64
 
-// Classes of parameter types.
+// Classes of parameter types. Those of the table are often narrower.
 const (
-	Any      Class = iota // a tensor of any element type
-	Floats                // fp16, fp32
-	Integers              // any integer type
-	Numbers               // Floats or Integers
-	Booleans              // bool
-	Strings               // string
-	States                // a state
+	States Class = 1 << (63 - iota) // a state
+	Lists                           // a list
+	Dicts                           // a dictionary
+
+	Booleans Class = 1 << Bool               // bool
+	Strings  Class = 1 << String             // string
+	Floats   Class = 1<<Float16 | 1<<Float32 // fp16, fp32
+	Integers Class = 1<<(UInt64+1) - 1<<Int4 // any integer type
+	Numbers        = Floats | Integers       // Floats or Integers
+	Any      Class = 1<<numDTypes - 1<<Bool  // a tensor of any element type
 )
 
-var classNames = [...]string{"tensor", "fp16 or fp32 tensor", "integer tensor", "tensor of numbers", "bool tensor", "string", "state"}
+// classOf returns the class of tensors of the given element types.
+func classOf(ds ...DType) (c Class) {
+	for _, d := range ds {
+		c |= 1 << d
+	}
+	return c
+}
 
-func (c Class) String() string { return classNames[c] }
+// DTypes returns the element types that tensors of c may have.
+func (c Class) DTypes() (ds []DType) {
+	for d := Bool; d < numDTypes; d++ {
+		if c&(1<<d) != 0 {
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}
+
+// String returns what c accepts, such as "fp16 or fp32 tensor".
+func (c Class) String() string {
+	var s []string
+	switch t := c &^ (States | Lists | Dicts); t {
+	case 0:
+	case Any:
+		s = append(s, "tensor")
+	case Integers:
+		s = append(s, "integer tensor")
+	case Numbers:
+		s = append(s, "tensor of numbers")
+	case Strings:
+		s = append(s, "string")
+	default:
+		s = append(s, listing(t.DTypes(), "or")+" tensor")
+	}
+	for _, k := range []struct {
+		c    Class
+		name string
+	}{{States, "state"}, {Lists, "list"}, {Dicts, "dictionary"}} {
+		if c&k.c != 0 {
+			s = append(s, k.name)
+		}
+	}
+	return listing(s, "or")
+}
+
+// listing joins words as in "a, b or c".
+func listing[T any](words []T, last string) string {
+	var b strings.Builder
+	for i, w := range words {
+		switch {
+		case i == 0:
+		case i == len(words)-1:
+			b.WriteString(" " + last + " ")
+		default:
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, w)
+	}
+	return b.String()
+}
 
 // Contains reports whether t belongs to c.
 func (c Class) Contains(t Type) bool {
-	if c == States {
-		return t.Kind == StateKind
+	switch t.Kind {
+	case TensorKind:
+		return t.DType < numDTypes && c&(1<<t.DType) != 0
+	case StateKind:
+		return c&States != 0
+	case ListKind:
+		return c&Lists != 0
+	case DictKind:
+		return c&Dicts != 0
 	}
-	if t.Kind != TensorKind {
-		return false
-	}
-	switch c {
-	case Floats:
-		return t.DType.IsFloat()
-	case Integers:
-		return t.DType.IsInt()
-	case Numbers:
-		return t.DType.IsFloat() || t.DType.IsInt()
-	case Booleans:
-		return t.DType == Bool
-	case Strings:
-		return t.DType == String
-	}
-	return true
+	return false
 }
 
 // Param returns the named parameter, or nil.
@@ -80,6 +161,22 @@ func (d *OpDef) Param(name string) *Param {
 	return nil
 }
 
+// Older returns the form that d replaced; nil if there is none.
+func (d *OpDef) Older() *OpDef { return d.older }
+
+// Default returns the value that an absent optional argument of op has; nil
+// if it has none (the operation then does without it, see [Param.Absent]).
+func (d *OpDef) Default(op *Operation, name string) *Literal {
+	p := d.Param(name)
+	switch {
+	case p == nil || !p.Optional:
+		return nil
+	case p.def != nil:
+		return p.def(&call{op, d})
+	}
+	return p.Default
+}
+
 // Infer returns the types of the results of op, which must have the
 // arguments that its definition requires. A dimension that depends on values
 // not known before the program runs is Dynamic.
@@ -87,19 +184,46 @@ func (d *OpDef) Infer(op *Operation) ([]Type, error) {
 	if err := d.checkArgs(op); err != nil {
 		return nil, err
 	}
-	return d.infer(&call{op})
+	types, err := d.infer(&call{op, d})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range types {
+		if t.Kind != TensorKind {
+			continue
+		}
+		if t.Rank() > maxRank {
+			return nil, fmt.Errorf("result has rank %d, more than %d", t.Rank(), maxRank)
+		}
+		if _, ok := t.NumElements(); !ok && t.Static() {
+			return nil, fmt.Errorf("result %v is too large", t)
+		}
+	}
+	return types, nil
+}
+
+// maxRank is a bound on the ranks of operands and results. Core ML's tensors
+// have at most five dimensions, tables of constexpr operations two more.
+const maxRank = 32
+
+// args returns the values bound to a parameter, as arguments or, as the
+// constexpr operations before iOS 18 have them, as attributes.
+func (p *Param) args(op *Operation) []*Value {
+	vals := op.Arg(p.Name)
+	if vals == nil && p.Const {
+		if v := op.Attr(p.Name); v != nil {
+			vals = []*Value{v}
+		}
+	}
+	return vals
 }
 
 // checkArgs holds the arguments of op to the parameters of d.
 func (d *OpDef) checkArgs(op *Operation) error {
+	first := map[string]*Value{} // of each group
 	for i := range d.Params {
 		p := &d.Params[i]
-		vals := op.Arg(p.Name)
-		if vals == nil {
-			if v := op.Attr(p.Name); v != nil && p.Const {
-				vals = []*Value{v}
-			}
-		}
+		vals := p.args(op)
 		if len(vals) == 0 {
 			if p.Optional {
 				continue
@@ -113,26 +237,103 @@ func (d *OpDef) checkArgs(op *Operation) error {
 			if v == nil {
 				return fmt.Errorf("argument %q is nil", p.Name)
 			}
-			if !p.Accepts.Contains(v.Type) {
-				return fmt.Errorf("argument %q is a %v, want a %v", p.Name, v.Type, p.Accepts)
+			if err := p.check(v); err != nil {
+				return err
 			}
-			if p.Const && !v.IsConst() && !v.constexpr() {
-				return fmt.Errorf("argument %q must be a constant, got value %q", p.Name, v.Name)
+			if p.Group == "" {
+				continue
+			}
+			if f := first[p.Group]; f == nil {
+				first[p.Group] = v
+			} else if f.Type.DType != v.Type.DType && !p.isDefault(v) {
+				return fmt.Errorf("argument %q is a %v where another is a %v, want one element type", p.Name, v.Type, f.Type)
 			}
 		}
 	}
 	for _, a := range op.Args {
-		if d.Param(a.Name) == nil {
-			return fmt.Errorf("unknown argument %q (known: %s)", a.Name, d.paramNames())
+		if d.Param(a.Name) != nil {
+			continue
+		}
+		if newest, ok := opTable[d.Name]; ok {
+			if p := newest.Param(a.Name); p != nil && d.Since.Before(p.Since) {
+				return fmt.Errorf("argument %q: %w: needs %v", a.Name, ErrLaterOp, p.Since.name())
+			}
+		}
+		return fmt.Errorf("unknown argument %q (known: %s)", a.Name, d.paramNames())
+	}
+	return nil
+}
+
+// check holds one value to a parameter.
+func (p *Param) check(v *Value) error {
+	if !p.Accepts.Contains(v.Type) {
+		return fmt.Errorf("argument %q is a %v, want a %v", p.Name, v.Type, p.Accepts)
+	}
+	if v.Type.Rank() > maxRank {
+		return fmt.Errorf("argument %q has rank %d, more than %d", p.Name, v.Type.Rank(), maxRank)
+	}
+	if p.Const && !v.isKnown() {
+		return fmt.Errorf("argument %q must be a constant, got value %q", p.Name, v.Name)
+	}
+	if p.Values != nil && v.Literal != nil {
+		for _, s := range v.Literal.Strings {
+			if !slices.ContainsFunc(p.Values, func(w string) bool { return w == s || p.AnyCase && strings.EqualFold(w, s) }) {
+				return fmt.Errorf("argument %q is %q, want %s", p.Name, s, listing(quoted(p.Values), "or"))
+			}
 		}
 	}
 	return nil
 }
 
-// constexpr reports whether v is the result of an operation that runs at
-// load time, such as constexpr_lut_to_dense.
-func (v *Value) constexpr() bool {
-	return v.Op != nil && len(v.Op.Type) > 10 && v.Op.Type[:10] == "constexpr_"
+func quoted(s []string) []string {
+	q := make([]string, len(s))
+	for i := range s {
+		q[i] = strconv.Quote(s[i])
+	}
+	return q
+}
+
+// isDefault reports whether v is the default value of p in either floating
+// point type: coremltools writes defaults as fp32, whatever the type of the
+// other operands.
+func (p *Param) isDefault(v *Value) bool {
+	l := v.Literal
+	if p.Default == nil || l == nil || len(p.Default.Floats) != 1 || len(l.Floats) != 1 {
+		return false
+	}
+	want := p.Default.Floats[0]
+	return l.Floats[0] == want || l.Floats[0] == float64(float16.Round(float32(want)))
+}
+
+// isKnown reports whether v is known before the program runs: a constant, or
+// computed from nothing else.
+func (v *Value) isKnown() bool {
+	budget := 1000 // so that no program makes this slow
+	return v.known(&budget)
+}
+
+func (v *Value) known(budget *int) bool {
+	if v.IsConst() {
+		return true
+	}
+	op := v.Op
+	if *budget--; op == nil || *budget < 0 {
+		return false
+	}
+	if strings.HasPrefix(op.Type, "constexpr_") {
+		return true
+	}
+	if len(op.Blocks) > 0 || len(op.Args) == 0 || op.Type == "read_state" || strings.HasPrefix(op.Type, "random_") {
+		return false
+	}
+	for _, a := range op.Args {
+		for _, x := range a.Values {
+			if x == nil || !x.known(budget) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (d *OpDef) paramNames() string {
@@ -146,120 +347,75 @@ func (d *OpDef) paramNames() string {
 	return s
 }
 
-// LookupOp returns the definition of the named operation.
+// ErrLaterOp is wrapped by the error for an operation, or an argument of
+// one, that came with a later operation set than the function is written in.
+var ErrLaterOp = errors.New("of a later operation set")
+
+// LookupOp returns the newest form of the named operation.
 func LookupOp(name string) (*OpDef, bool) {
 	d, ok := opTable[name]
 	return d, ok
 }
 
+// LookupOpIn returns the form that the named operation has in an operation
+// set. An empty or a later set than the table knows has the newest form of
+// every operation. The error is [ErrUnknownOp] or [ErrLaterOp].
+func LookupOpIn(name string, s Opset) (*OpDef, error) {
+	newest, ok := opTable[name]
+	if !ok {
+		return nil, fmt.Errorf("%w %q", ErrUnknownOp, name)
+	}
+	d := newest
+	for d != nil && s.Before(d.Since) {
+		d = d.older
+	}
+	if d == nil {
+		for d = newest; d.older != nil; d = d.older {
+		}
+		return nil, fmt.Errorf("operation %w: %s needs %v, the function is in %v", ErrLaterOp, name, d.Since.name(), s.name())
+	}
+	return d, nil
+}
+
 // OpNames returns the names of all operations of the table, sorted.
 func OpNames() []string { return slices.Sorted(maps.Keys(opTable)) }
 
-// Ops is the table of operations by name. It is not to be changed.
+// Ops is the table of operations by name, each in its newest form. It is not
+// to be changed.
 func Ops() map[string]*OpDef { return opTable }
 
-// Short constructors keep the table readable.
-func req(name string, c Class) Param { return Param{Name: name, Accepts: c} }
-func opt(name string, c Class) Param { return Param{Name: name, Accepts: c, Optional: true} }
-func con(name string, c Class) Param { return Param{Name: name, Accepts: c, Const: true} }
-func optCon(name string, c Class) Param {
-	return Param{Name: name, Accepts: c, Const: true, Optional: true}
+// version returns the number of an operation set; ok is false if s does not
+// look like one.
+func (s Opset) version() (n int, ok bool) {
+	digits, ok := strings.CutPrefix(string(s), "CoreML")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n >= 1
 }
-func variadic(name string, c Class) Param { return Param{Name: name, Accepts: c, Variadic: true} }
 
-var opTable = func() map[string]*OpDef {
-	t := map[string]*OpDef{}
-	add := func(names []string, since Opset, infer inferFunc, params ...Param) {
-		for _, n := range names {
-			t[n] = &OpDef{Name: n, Params: params, Results: 1, Since: since, infer: infer}
-		}
+// Before reports whether s is an earlier operation set than t. It is false
+// if either is not an operation set.
+func (s Opset) Before(t Opset) bool {
+	n, ok := s.version()
+	m, ok2 := t.version()
+	return ok && ok2 && n < m
+}
+
+// System returns the first system that runs programs in the operation set,
+// such as "iOS 18"; "" if that is not known.
+func (s Opset) System() string {
+	switch n, _ := s.version(); {
+	case n >= 5 && n <= 8:
+		return fmt.Sprintf("iOS %d", n+10)
+	case n == 9:
+		return "iOS 26"
 	}
-	one := func(name string, since Opset, infer inferFunc, params ...Param) {
-		add([]string{name}, since, infer, params...)
+	return ""
+}
+
+// name returns s with its system, such as "CoreML8 (iOS 18)".
+func (s Opset) name() string {
+	if s.System() == "" {
+		return string(s)
 	}
-
-	// Constants.
-	one("const", CoreML5, inferConst)
-	one("constexpr_lut_to_dense", CoreML6, inferLUT,
-		con("indices", Integers), con("lut", Any), optCon("vector_axis", Integers), optCon("shape", Integers))
-
-	// Elementwise, with numpy's broadcasting.
-	add([]string{"add", "sub", "mul", "real_div", "floor_div", "mod", "pow", "maximum", "minimum"},
-		CoreML5, inferBinary, req("x", Numbers), req("y", Numbers))
-	add([]string{"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"},
-		CoreML5, inferCompare, req("x", Any), req("y", Any))
-	add([]string{"logical_and", "logical_or", "logical_xor"}, CoreML5, inferCompare, req("x", Booleans), req("y", Booleans))
-	one("logical_not", CoreML5, inferSame, req("x", Booleans))
-	add([]string{"relu", "relu6", "silu", "sigmoid", "softplus", "softsign", "tanh", "exp", "exp2", "sqrt", "erf",
-		"sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"},
-		CoreML5, inferSame, req("x", Floats))
-	add([]string{"abs", "sign", "square", "floor", "ceil", "round", "identity"}, CoreML5, inferSame, req("x", Any))
-	add([]string{"log", "rsqrt", "inverse"}, CoreML5, inferSame, req("x", Floats), optCon("epsilon", Floats))
-	one("clip", CoreML5, inferSame, req("x", Numbers), con("alpha", Numbers), con("beta", Numbers))
-	one("gelu", CoreML5, inferSame, req("x", Floats), optCon("mode", Strings))
-	add([]string{"elu", "leaky_relu"}, CoreML5, inferSame, req("x", Floats), con("alpha", Floats))
-	one("cast", CoreML5, inferCast, req("x", Any), con("dtype", Strings))
-	one("select", CoreML5, inferSelect, req("cond", Booleans), req("a", Any), req("b", Any))
-
-	// Linear algebra.
-	one("matmul", CoreML5, inferMatmul, req("x", Numbers), req("y", Numbers),
-		optCon("transpose_x", Booleans), optCon("transpose_y", Booleans))
-	one("linear", CoreML5, inferLinear, req("x", Numbers), con("weight", Numbers), optCon("bias", Numbers))
-	one("conv", CoreML5, inferConv, req("x", Floats), req("weight", Floats), optCon("bias", Floats),
-		optCon("strides", Integers), optCon("pad_type", Strings), optCon("pad", Integers),
-		optCon("dilations", Integers), optCon("groups", Integers))
-	one("scaled_dot_product_attention", CoreML8, inferSDPA, req("query", Floats), req("key", Floats), req("value", Floats), opt("attn_mask", Any))
-
-	// Normalization and reduction.
-	one("softmax", CoreML5, inferSame, req("x", Floats), optCon("axis", Integers))
-	one("layer_norm", CoreML5, inferSame, req("x", Floats), optCon("axes", Integers),
-		optCon("gamma", Floats), optCon("beta", Floats), optCon("epsilon", Floats))
-	one("l2_norm", CoreML5, inferSame, req("x", Floats), optCon("epsilon", Floats))
-	add([]string{"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_sum_square",
-		"reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp"},
-		CoreML5, inferReduce, req("x", Numbers), optCon("axes", Integers), optCon("keep_dims", Booleans))
-	add([]string{"reduce_argmax", "reduce_argmin"}, CoreML5, inferArg, req("x", Numbers),
-		optCon("axis", Integers), optCon("keep_dims", Booleans), optCon("output_dtype", Strings))
-	one("cumsum", CoreML5, inferSame, req("x", Numbers), optCon("axis", Integers), optCon("exclusive", Booleans), optCon("reverse", Booleans))
-	one("topk", CoreML5, inferTopK, req("x", Numbers), opt("k", Integers), optCon("axis", Integers),
-		optCon("ascending", Booleans), optCon("sort", Booleans), optCon("return_indices", Booleans), optCon("output_indices_dtype", Strings))
-	t["topk"].Results = -1
-
-	// Shape.
-	one("reshape", CoreML5, inferReshape, req("x", Any), req("shape", Integers))
-	one("transpose", CoreML5, inferTranspose, req("x", Any), con("perm", Integers))
-	one("expand_dims", CoreML5, inferExpandDims, req("x", Any), con("axes", Integers))
-	one("squeeze", CoreML5, inferSqueeze, req("x", Any), optCon("axes", Integers))
-	one("concat", CoreML5, inferConcat, variadic("values", Any), con("axis", Integers), optCon("interleave", Booleans))
-	one("stack", CoreML5, inferStack, variadic("values", Any), con("axis", Integers))
-	one("split", CoreML5, inferSplit, req("x", Any), con("axis", Integers), optCon("num_splits", Integers), optCon("split_sizes", Integers))
-	t["split"].Results = -1
-	one("tile", CoreML5, inferTile, req("x", Any), req("reps", Integers))
-	one("reverse", CoreML5, inferSame, req("x", Any), optCon("axes", Integers))
-	one("pad", CoreML5, inferPad, req("x", Any), req("pad", Integers), optCon("mode", Strings), optCon("constant_val", Any))
-	one("shape", CoreML5, inferShape, req("x", Any))
-	one("fill", CoreML5, inferFill, req("shape", Integers), optCon("value", Any))
-	one("fill_like", CoreML5, inferFillLike, req("ref_tensor", Any), optCon("value", Any))
-	one("range_1d", CoreML5, inferRange, req("start", Numbers), req("end", Numbers), req("step", Numbers))
-	one("band_part", CoreML5, inferSame, req("x", Any), optCon("lower", Integers), optCon("upper", Integers))
-
-	// Indexing.
-	index := []Param{req("begin", Integers), req("end", Integers), opt("stride", Integers),
-		optCon("begin_mask", Booleans), optCon("end_mask", Booleans), optCon("squeeze_mask", Booleans)}
-	one("slice_by_index", CoreML5, inferSlice, append([]Param{req("x", Any)}, index...)...)
-	one("slice_by_size", CoreML5, inferSliceSize, req("x", Any), req("begin", Integers), req("size", Integers))
-	one("slice_update", CoreML8, inferSliceUpdate, append([]Param{req("x", Any), req("update", Any)}, index...)...)
-	one("gather", CoreML5, inferGather, req("x", Any), req("indices", Integers), optCon("axis", Integers),
-		optCon("batch_dims", Integers), optCon("validate_indices", Booleans))
-	one("gather_along_axis", CoreML5, inferGatherAlong, req("x", Any), req("indices", Integers), optCon("axis", Integers),
-		optCon("validate_indices", Booleans))
-	one("gather_nd", CoreML5, inferGatherND, req("x", Any), req("indices", Integers), optCon("batch_dims", Integers),
-		optCon("validate_indices", Booleans))
-
-	// States.
-	one("read_state", CoreML8, inferReadState, req("input", States))
-	one("write_state", CoreML8, inferWriteState, req("input", States), req("data", Any))
-	t["write_state"].Results = 0
-	one("coreml_update_state", CoreML8, inferUpdateState, req("state", States), req("value", Any))
-	return t
-}()
+	return fmt.Sprintf("%s (%s)", string(s), s.System())
+}

@@ -27,10 +27,12 @@ func (e *Error) Unwrap() error { return e.Err }
 var ErrUnknownOp = errors.New("unknown operation")
 
 // Verify checks that every function of p is well formed: every operation is
-// in the table and has the arguments that it requires, of fitting types;
-// every value is defined before it is used and names are unique; declared
-// result types are what the operands give; constants hold what their types
-// say; states are used as states. It returns the first [*Error].
+// in the table, in the operation set of the function, and has the arguments
+// that it requires, of fitting types; every value is defined before it is
+// used and names are unique; declared result types are what the operands
+// give; constants hold what their types say; states are used as states; the
+// blocks of control flow take and give what they should. It returns the
+// first [*Error].
 func Verify(p *Program) error {
 	if len(p.Functions) == 0 {
 		return errors.New("program has no functions")
@@ -54,6 +56,9 @@ func VerifyFunction(f *Function) error {
 	if f.Body == nil {
 		return v.fail(nil, errors.New("has no body"))
 	}
+	if _, ok := f.Opset.version(); !ok && f.Opset != "" {
+		return v.fail(nil, fmt.Errorf("operation set is %q, want CoreML5 to CoreML8", string(f.Opset)))
+	}
 	for _, in := range f.Inputs {
 		if in.Type.Kind != TensorKind && in.Type.Kind != StateKind {
 			return v.fail(nil, fmt.Errorf("input %q is a %v, want a tensor or a state", in.Name, in.Type))
@@ -69,7 +74,11 @@ type verifier struct {
 	f       *Function
 	defined map[*Value]bool
 	names   map[string]bool
+	depth   int // of nested blocks
 }
+
+// maxDepth is a bound on blocks in blocks, far beyond what people write.
+const maxDepth = 100
 
 func (v *verifier) fail(op *Operation, err error) error {
 	var at *Error
@@ -101,6 +110,13 @@ func (v *verifier) define(x *Value) error {
 }
 
 func (v *verifier) block(b *Block) error {
+	if b == nil {
+		return v.fail(nil, errors.New("block is nil"))
+	}
+	if v.depth++; v.depth > maxDepth {
+		return v.fail(nil, fmt.Errorf("blocks are nested more than %d deep", maxDepth))
+	}
+	defer func() { v.depth-- }()
 	var mine []*Value
 	add := func(x *Value) error {
 		mine = append(mine, x)
@@ -146,9 +162,12 @@ func nameOf(v *Value) string {
 }
 
 func (v *verifier) op(op *Operation) error {
-	d, ok := LookupOp(op.Type)
-	if !ok {
-		return fmt.Errorf("%w %q", ErrUnknownOp, op.Type)
+	d, err := LookupOpIn(op.Type, v.f.Opset)
+	if err != nil {
+		return err
+	}
+	if len(op.Blocks) > 0 && op.Type != "cond" && op.Type != "while_loop" {
+		return fmt.Errorf("has %d blocks, want none", len(op.Blocks))
 	}
 	for _, a := range op.Args {
 		for _, x := range a.Values {
@@ -250,6 +269,17 @@ func (l *Literal) check() error {
 	}
 	if !ok || have != n || l.Len() != have {
 		return fmt.Errorf("literal of type %v holds %d elements", l.Type, l.Len())
+	}
+	if bits := l.Type.DType.Bits(); l.Type.DType.IsInt() && bits < 64 {
+		low, high := int64(-1)<<(bits-1), int64(1)<<(bits-1)-1
+		if l.Type.DType.IsUnsigned() {
+			low, high = 0, int64(1)<<bits-1
+		}
+		for _, x := range l.Ints {
+			if x < low || x > high {
+				return fmt.Errorf("literal of type %v holds %d, outside %d to %d", l.Type, x, low, high)
+			}
+		}
 	}
 	return nil
 }
