@@ -2,6 +2,7 @@ package engine
 
 import (
 	"flag"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,4 +83,19 @@ func BenchmarkPackage(b *testing.B) {
 	}
 	b.Logf("MiB: %d mapped, %d packed, %d constants, %d arenas, %d state; %d plans",
 		sum.Mapped>>20, sum.Packed>>20, sum.Constants>>20, sum.Arenas>>20, sum.State>>20, sum.Plans)
+}
+
+// BenchmarkPool measures what it costs to divide work.
+func BenchmarkPool(b *testing.B) {
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("%d workers", workers), func(b *testing.B) {
+			m := &Model{pool: newPool(workers)}
+			defer m.Close()
+			c := m.newCall()
+			body := func(*call, int, int) {}
+			for b.Loop() {
+				c.parallel(8, body)
+			}
+		})
+	}
 }

@@ -216,3 +216,35 @@ func TestPeers(t *testing.T) {
 		})
 	}
 }
+
+// TestPeerArgmax runs a package whose head returns the largest logit of each
+// part and its place, instead of logits.
+func TestPeerArgmax(t *testing.T) {
+	const dir = "qwen3-lut6-argmax-c2"
+	g, err := safetensors.Open(testutil.Shared(t, "peers", dir+".golden.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	_, tokens := golden(t, g, "tokens")
+	_, position := golden(t, g, "position")
+	_, idx := golden(t, g, "argmax_idx")
+	vals, _ := golden(t, g, "argmax_val")
+	p := openPeer(t, testutil.Shared(t, "peers", dir), "qwen_embeddings", "qwen_FFN_PF_lut6", "qwen_lm_head_lut6", 256, 64, Options{})
+	parts := len(idx) / len(position)
+	for at := 0; at+p.batch <= int(position[0]); at += p.batch {
+		p.call("prefill", tokens[at:at+p.batch], at)
+	}
+	for i, pos := range position {
+		h := p.call("infer", tokens[pos:pos+1], int(pos))
+		out := predict(t, p.head, p.head.Functions()[0].Name, runner.Values{"hidden_states": h}, nil)
+		if d := maxDiff(t, out["argmax_val"].Float, vals[i*parts:(i+1)*parts]); !(d <= 2e-3) {
+			t.Errorf("position %d: largest logits differ by up to %g", pos, d)
+		}
+		for k, got := range out["argmax_idx"].Int {
+			if want := idx[i*parts+k]; got != want {
+				t.Errorf("position %d, part %d: largest logit is at %d, want %d", pos, k, got, want)
+			}
+		}
+	}
+}
