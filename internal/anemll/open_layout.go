@@ -886,7 +886,7 @@ func (p *Package) compareMeta() {
 	// narrower than the context, or the cache longer.
 	differ("attention_size", m.AttentionSize, p.MaskWidth)
 	differ("state_length", m.StateLength, p.StateLength)
-	if m.AttentionSize == 0 || m.AttentionSize != p.ContextLength {
+	if m.AttentionSize != p.ContextLength && (p.ContextLength == p.MaskWidth || m.ContextLength != p.MaskWidth) {
 		differ("context_length", m.ContextLength, p.ContextLength)
 	}
 	if p.PrefillFunction != "" {

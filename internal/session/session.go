@@ -435,6 +435,8 @@ func (s *Session) anemll(ctx context.Context, tokens []int32) error {
 	s.tokens = s.tokens[:len(s.tokens)-1]
 	st := s.single()
 	if err := s.advance(ctx, st, last); err != nil {
+		// The states hold a token that is not among ours.
+		s.stale = s.stale || s.rotated || !p.Meta.Rewindable()
 		return err
 	}
 	return s.head(ctx, st)
