@@ -2,11 +2,15 @@ package session_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"anemone/coreml"
+	"anemone/coreml/mlmodelc"
 	"anemone/internal/anemll"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/engine"
@@ -38,6 +42,8 @@ type golden struct {
 	tokens    []int32
 	positions []int32
 	logits    []float32
+	index     []int32   // of a head with argmax_in_model, in place of logits
+	value     []float32 // likewise
 	states    map[string][]float32
 }
 
@@ -78,6 +84,10 @@ func readGolden(t *testing.T, elem ...string) golden {
 			g.positions = ints
 		case "logits":
 			g.logits = floats
+		case "argmax_idx":
+			g.index = ints
+		case "argmax_val":
+			g.value = floats
 		default:
 			g.states[info.Name] = floats
 		}
@@ -130,6 +140,165 @@ func TestPeersAgainstGoldens(t *testing.T) {
 			t.Errorf("%s: the state differs by %v", name, off)
 		}
 		t.Logf("%s: logits within %.2g, state within %.2g", name, worst, off)
+	}
+}
+
+// The indices and values of ANEMLL's argmax head. An index may only differ
+// where two logits of its part are as good as equal, which these never are.
+func TestArgmaxPeerAgainstGolden(t *testing.T) {
+	const name = "qwen3-lut6-argmax-c2"
+	m := openPeer(t, name)
+	g := readGolden(t, "peers", name+".golden.safetensors")
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := len(m.Package().LogitsWidths)
+	if parts != 16 || len(g.index) != parts*len(g.positions) || len(g.value) != len(g.index) {
+		t.Fatalf("%d parts, %d and %d elements for %d positions", parts, len(g.index), len(g.value), len(g.positions))
+	}
+	var positions []int32
+	worst := 0.0
+	err = s.Each(t.Context(), g.tokens, session.Contract, func(pos int, logits []float32) error {
+		at := len(positions) * parts
+		positions = append(positions, int32(pos))
+		index, value := s.Argmax()
+		best := 0
+		for i := range parts {
+			if index[i] != g.index[at+i] {
+				t.Errorf("position %d: part %d has its best at %d, want %d (%v)", pos, i, index[i], g.index[at+i], g.value[at+i])
+			}
+			worst = max(worst, math.Abs(float64(value[i]-g.value[at+i])))
+			if g.value[at+i] > g.value[at+best] {
+				best = i
+			}
+		}
+		token, err := s.Best()
+		if want := int32(best*32) + g.index[at+best]; err != nil || token != want {
+			t.Errorf("position %d: best token %d, want %d; %v", pos, token, want, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(positions, g.positions) {
+		t.Errorf("scores at %v, want %v", positions, g.positions)
+	}
+	if !(worst <= 2e-3) {
+		t.Errorf("values differ by %v", worst)
+	}
+	t.Logf("%d positions, values within %.2g", len(positions), worst)
+}
+
+// Old packages have seven keys in their meta.yaml, no names and no flags: the
+// parts are found by prefix and bits, and prompts go token by token. What the
+// peer's goldens say at every position that they have holds there, too.
+func TestPeerWithOldMeta(t *testing.T) {
+	for name, luts := range map[string][3]string{"qwen3-fp16-c2": {"none", "none", "none"}, "qwen3-lut4-lut6-c2": {"none", "4", "6"}} {
+		peer := testutil.Shared(t, "peers", name)
+		dir := t.TempDir()
+		entries, err := os.ReadDir(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if filepath.Ext(e.Name()) == ".mlpackage" {
+				if err := os.Symlink(filepath.Join(peer, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+					t.Skipf("no symbolic links here: %v", err)
+				}
+			}
+		}
+		meta := fmt.Sprintf("model_info:\n  name: old\n  something_new: 1\n  parameters:\n    context_length: 256\n    batch_size: 64\n"+
+			"    lut_embeddings: %s\n    lut_ffn: %s\n    lut_lmhead: %s\n    num_chunks: 2\n    model_prefix: qwen\n    of_the_future: [1, {a: b}]\n", luts[0], luts[1], luts[2])
+		if err := os.WriteFile(filepath.Join(dir, anemll.MetaFile), []byte(meta), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		m, calls, err := loadFolder(t, dir, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := m.Package(); len(p.Problems) != 0 || p.PrefillFunction != "" || !slices.Equal(p.Meta.Unknown(), []string{"of_the_future", "something_new"}) {
+			t.Errorf("%s: problems %q, prefill %q, unknown keys %q", name, p.Problems, p.PrefillFunction, p.Meta.Unknown())
+		}
+		g := readGolden(t, "peers", name+".golden.safetensors")
+		s, err := m.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		worst, seen, vocab := 0.0, 0, m.Package().VocabSize
+		err = s.Each(t.Context(), g.tokens, session.Contract, func(pos int, logits []float32) error {
+			if k := slices.Index(g.positions, int32(pos)); k >= 0 {
+				seen++
+				for i, w := range g.logits[k*vocab:][:vocab] {
+					worst = max(worst, math.Abs(float64(logits[i]-w)))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Token by token adds up in another order than a batch does.
+		if seen != len(g.positions) || !(worst <= 4e-3) {
+			t.Errorf("%s: logits differ by %v at %d of %d positions", name, worst, seen, len(g.positions))
+		}
+		if got := calls(); got != ones(0, len(g.tokens)) {
+			t.Errorf("%s: calls %s", name, got)
+		}
+	}
+}
+
+// A compiled peer gives its logits to the bit.
+func TestCompiledPeer(t *testing.T) {
+	for _, name := range []string{"qwen3-lut4-lut6-c2", "qwen3-lut6-argmax-c2"} {
+		peer := testutil.Shared(t, "peers", name)
+		dir := t.TempDir()
+		entries, err := os.ReadDir(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if filepath.Ext(e.Name()) == ".mlpackage" {
+				if _, err := mlmodelc.Compile(t.Context(), filepath.Join(peer, e.Name()), dir, mlmodelc.Options{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		meta, err := os.ReadFile(filepath.Join(peer, anemll.MetaFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, anemll.MetaFile), meta, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		compiled, _, err := loadFolder(t, dir, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := compiled.Package(); filepath.Ext(p.Chunks[0].Path) != ".mlmodelc" || len(p.Problems) != 0 {
+			t.Errorf("%s: problems %q", p.Chunks[0].Path, p.Problems)
+		}
+		g := readGolden(t, "peers", name+".golden.safetensors")
+		run := func(m *session.Model) (out []float32) {
+			s, err := m.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = s.Each(t.Context(), g.tokens, session.Contract, func(_ int, logits []float32) error {
+				_, value := s.Argmax()
+				out = append(append(out, logits...), value...)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		a, b := run(compiled), run(openPeer(t, name))
+		if len(a) == 0 || !slices.Equal(a, b) {
+			t.Errorf("%s: other logits than those of the package (%d and %d)", name, len(a), len(b))
+		}
 	}
 }
 
