@@ -16,6 +16,7 @@ package anemone
 import (
 	"context"
 
+	"anemone/coreml/mlmodelc"
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
 	"anemone/internal/arch/qwen3"
@@ -41,6 +42,21 @@ type ConvertReport = anemll.Report
 // tables of 2^Bits values, each shared by Group output channels.
 type Encoding = compress.Encoding
 
+// Format says in which form a package's models are written.
+type Format = anemll.Format
+
+// Formats. Both together share the file of weights where the file system
+// lets them.
+const (
+	FormatBoth      = anemll.Both
+	FormatMLPackage = anemll.MLPackage // what Xcode and coremltools exchange
+	FormatMLModelC  = anemll.MLModelC  // compiled: what Core ML loads
+)
+
+// ParseFormat reads the form that the command line uses: "mlpackage",
+// "mlmodelc" or "both".
+func ParseFormat(s string) (Format, error) { return anemll.ParseFormat(s) }
+
 // DefaultConvertOptions returns context 512, batches of 64, decoder and LM
 // head with 6-bit tables per 8 output channels, fp16 embeddings, and as many
 // decoder chunks as their size asks for.
@@ -51,6 +67,26 @@ func DefaultConvertOptions() ConvertOptions { return anemll.DefaultOptions() }
 // of output channels that share a table (8 if absent, 0 for one table per
 // tensor), as in "4,16".
 func ParseEncoding(s string) (Encoding, error) { return compress.ParseEncoding(s) }
+
+// Compile writes the ML Program at src, a .mlpackage folder or .mlmodel file,
+// as a compiled .mlmodelc bundle in the folder outDir and returns its path:
+// what `xcrun coremlcompiler compile` does, on any system. The weights are
+// shared with src where the file system lets them, else copied.
+func Compile(ctx context.Context, src, outDir string, o CompileOptions) (string, error) {
+	return mlmodelc.Compile(ctx, src, outDir, mlmodelc.Options{Overwrite: o.Overwrite, Progress: o.Progress})
+}
+
+// Decompile writes the compiled bundle at src as the package dst.
+func Decompile(ctx context.Context, src, dst string, o CompileOptions) error {
+	return mlmodelc.Decompile(ctx, src, dst, mlmodelc.Options{Overwrite: o.Overwrite, Progress: o.Progress})
+}
+
+// CompileOptions are choices of Compile and Decompile.
+type CompileOptions struct {
+	Overwrite bool // replace what is there
+	// Progress, if not nil, is called as weights are copied.
+	Progress func(done, total int64, name string)
+}
 
 // Convert makes a package of the checkpoint in a Hugging Face model folder.
 // The output folder appears whole or not at all. Peak memory is that of a few

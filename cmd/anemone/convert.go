@@ -75,6 +75,7 @@ The output folder appears when it is complete; interrupting leaves nothing.`,
 	f.Var(encodingFlag{&o.FFN}, "lut-ffn", "encoding of the decoder layers: none or BITS[,GROUP]")
 	f.Var(encodingFlag{&o.Head}, "lut-lm-head", "encoding of the LM head: none or BITS[,GROUP]")
 	f.Var(encodingFlag{&o.Embeddings}, "lut-embeddings", "encoding of the embeddings: none or BITS[,GROUP]")
+	f.Var(formatFlag{&o.Format}, "format", "models to write: mlmodelc (what Core ML loads), mlpackage (what tools exchange) or both, sharing the weights")
 	f.IntVar(&o.SplitHead, "split-lm-head", o.SplitHead, "number of logits outputs of the LM head")
 	f.StringVar(&o.Prefix, "prefix", "", "start of the file names (default: the architecture's, such as qwen)")
 	f.StringVar(&o.Name, "name", "", "name of the package in meta.yaml (default anemll-CHECKPOINT-ctxN)")
@@ -97,6 +98,21 @@ func (f encodingFlag) String() string {
 func (f encodingFlag) Type() string { return "encoding" }
 func (f encodingFlag) Set(s string) (err error) {
 	*f.e, err = anemone.ParseEncoding(s)
+	return err
+}
+
+// formatFlag reads the form of the models.
+type formatFlag struct{ f *anemone.Format }
+
+func (f formatFlag) String() string {
+	if f.f == nil {
+		return ""
+	}
+	return string(*f.f)
+}
+func (f formatFlag) Type() string { return "format" }
+func (f formatFlag) Set(s string) (err error) {
+	*f.f, err = anemone.ParseFormat(s)
 	return err
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"anemone/coreml"
+	"anemone/coreml/mlmodelc"
 	"anemone/coreml/mlpackage"
 	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
@@ -187,8 +189,7 @@ func (p *plan) write(ctx context.Context, dir string, start time.Time) error {
 			}
 			p.opts.Progress(pr)
 		}
-		path := filepath.Join(dir, part.name+".mlpackage")
-		if err := mlpackage.Write(ctx, path, part.model, mlpackage.Options{Progress: progress}); err != nil {
+		if err := writeModel(ctx, filepath.Join(dir, part.name), part.model, p.opts.Format, progress); err != nil {
 			return err
 		}
 		written += part.size
@@ -208,6 +209,23 @@ func (p *plan) write(ctx context.Context, dir string, start time.Time) error {
 	}
 	// meta.yaml last: a folder without it is no package.
 	return writeFile(filepath.Join(dir, MetaFile), bytes.NewReader(p.meta.Encode()))
+}
+
+// writeModel writes a model in the wanted forms. The second one takes over the
+// weights of the first, which are only asked for once.
+func writeModel(ctx context.Context, base string, m *coreml.Model, f Format, progress func(done, total int64, name string)) error {
+	weights := ""
+	if f != MLModelC {
+		path := base + ".mlpackage"
+		if err := mlpackage.Write(ctx, path, m, mlpackage.Options{Progress: progress}); err != nil {
+			return err
+		}
+		weights, progress = filepath.Join(path, "Data", "com.apple.CoreML", "weights", "weight.bin"), nil
+	}
+	if f == MLPackage {
+		return nil
+	}
+	return mlmodelc.Write(ctx, base+".mlmodelc", m, mlmodelc.Options{Progress: progress, WeightsFrom: weights})
 }
 
 func copyFile(dst, src string) error {

@@ -28,6 +28,7 @@ type Options struct {
 	FFN        compress.Encoding
 	Head       compress.Encoding
 
+	Format    Format // of the models; both
 	Prefix    string // of the file names; the architecture's
 	Name      string // of the model; derived from the folder's name
 	Overwrite bool   // replace an existing output folder
@@ -38,11 +39,32 @@ type Options struct {
 	Progress func(Progress)
 }
 
+// Format says in which form the models are written.
+type Format string
+
+// Formats. Core ML loads compiled models; packages are what Xcode, coremltools
+// and people exchange. Both together take no more room than one: they share
+// the file of weights where the file system lets them.
+const (
+	Both      Format = "both"
+	MLPackage Format = "mlpackage"
+	MLModelC  Format = "mlmodelc"
+)
+
+// ParseFormat reads the form that the command line uses.
+func ParseFormat(s string) (Format, error) {
+	switch f := Format(s); f {
+	case Both, MLPackage, MLModelC:
+		return f, nil
+	}
+	return "", fmt.Errorf("format %q: want mlpackage, mlmodelc or both", s)
+}
+
 // DefaultOptions are what `anemone convert` does unless told otherwise: six
 // bits with one table per eight output channels, the embeddings in fp16.
 func DefaultOptions() Options {
 	return Options{
-		Context: 512, Batch: 64, SplitHead: 16,
+		Context: 512, Batch: 64, SplitHead: 16, Format: Both,
 		FFN:  compress.Encoding{Bits: 6, Group: 8},
 		Head: compress.Encoding{Bits: 6, Group: 8},
 	}
@@ -141,6 +163,12 @@ func (p *plan) fill() error {
 	}
 	if o.Prefix == "" {
 		o.Prefix = p.info.Prefix
+	}
+	if o.Format == "" {
+		o.Format = d.Format
+	}
+	if _, err := ParseFormat(string(o.Format)); err != nil {
+		return err
 	}
 	if o.Name == "" {
 		abs, err := filepath.Abs(p.ck.Dir)

@@ -149,3 +149,44 @@ func TestErrors(t *testing.T) {
 		t.Error("an empty folder was opened")
 	}
 }
+
+// TestFormsAreEqual: a package of compiled bundles and one of .mlpackage
+// bundles give the same bits.
+func TestFormsAreEqual(t *testing.T) {
+	logits := map[anemll.Format][]float32{}
+	for _, f := range []anemll.Format{anemll.MLPackage, anemll.MLModelC} {
+		out := filepath.Join(t.TempDir(), "out")
+		o := anemll.DefaultOptions()
+		o.Context, o.Batch, o.Format = 128, 16, f
+		if _, err := anemll.Convert(t.Context(), arch.Registry{qwen3.Architecture}, testutil.Data(t, "checkpoints", "tiny-qwen3"), out, o); err != nil {
+			t.Fatal(err)
+		}
+		p, m, err := Load(out, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		defer m.Close()
+		for _, part := range p.Parts() {
+			if !strings.HasSuffix(part.Path, "."+string(f)) {
+				t.Fatalf("%s is not a .%s", part.Path, f)
+			}
+		}
+		s, err := m.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens := make([]int32, 40)
+		for i := range tokens {
+			tokens[i] = int32(i * 17 % 800)
+		}
+		l, err := s.Feed(t.Context(), tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits[f] = slices.Clone(l)
+	}
+	if !slices.Equal(logits[anemll.MLPackage], logits[anemll.MLModelC]) {
+		t.Error("the logits differ")
+	}
+}
