@@ -22,4 +22,20 @@
 //
 // No partial batch is ever padded, and no batch passes the end of the
 // context.
+//
+// # Rotated caches
+//
+// Packages with a sliding window may keep only its keys and values, in caches
+// that infer_rotate shifts by one row per call from position W = the window on.
+// Below W everything is as above, and no batch reaches across W. From W on
+// tokens go one by one through infer_rotate, as the prefill_rotate that ANEMLL
+// makes lets tokens see later ones of their batch. The last token of a prompt
+// is not repeated, which would shift the caches twice. [AnemllSequence] does all
+// of that as ANEMLL's runtimes do, so that the difference can be measured.
+//
+// # Heads without logits
+//
+// A head converted with argmax_in_model gives the best token of each part of
+// the vocabulary and its logit. [Session.Best] is the best of all of them,
+// which is all that greedy generation needs; tokens cannot be drawn.
 package session

@@ -107,6 +107,39 @@ func newToy(t *testing.T, o toyOptions) *toy {
 	return y
 }
 
+// rotateHostile adds a cache of n rows and the functions that rotate it; none
+// of it is run.
+func (y *toy) rotateHostile(n int) {
+	for _, p := range y.pkg.Chunks {
+		for _, f := range p.Model.Functions {
+			f.Name += "_rotate"
+			p.Model.Functions = append(p.Model.Functions, f)
+		}
+		for i := range p.Model.Functions {
+			f := &p.Model.Functions[i]
+			f.States = append(f.States[:1:1], fp16("model_model_kv_cache_local", 2, 1, n, 4))
+		}
+	}
+}
+
+// monolithic returns the description of a model for everything.
+func (y *toy) monolithic(argmax bool) *coreml.Model {
+	m := &coreml.Model{DefaultFunction: "infer"}
+	for _, rows := range []int{1, y.b} {
+		f := coreml.Function{Name: "infer", States: []coreml.Feature{fp16("model_model_kv_cache_0", 2, 1, y.ctx, 4)},
+			Inputs:  []coreml.Feature{i32(anemll.InputIDs, 1, rows), i32(anemll.PositionIDs, rows), fp16(anemll.CausalMask, 1, 1, rows, y.ctx), i32(anemll.CurrentPos, 1)},
+			Outputs: []coreml.Feature{fp16("logits1", 1, rows, 6), fp16("logits2", 1, rows, 5)}}
+		if rows > 1 {
+			f.Name = "prefill"
+		} else if argmax {
+			f.Outputs = []coreml.Feature{i32(anemll.ArgmaxIndex, 2), fp16(anemll.ArgmaxValue, 2)}
+			y.meta.LMHeadChunkSizes = []int{6, 5}
+		}
+		m.Functions = append(m.Functions, f)
+	}
+	return m
+}
+
 func (y *toy) load(m *coreml.Model) (runner.Model, error) { return y.parts[m], nil }
 
 func (y *toy) model() *Model {

@@ -393,6 +393,65 @@ func TestOutputOfAnotherSize(t *testing.T) {
 	}
 }
 
+func TestUpdateMask(t *testing.T) {
+	m := newUpdateMask(3, 7)
+	for _, p := range []int{0, 1, 4, 2, 5, 6, 0, 3} {
+		m.move(p)
+		for q := range 7 {
+			for r := range 3 {
+				want := float32(0)
+				if q == p+r {
+					want = 1
+				}
+				if got := m.data[q*3+r]; got != want {
+					t.Fatalf("at %d: mask[%d][%d] = %v, want %v", p, q, r, got, want)
+				}
+			}
+		}
+	}
+}
+
+// The best token of a head that gives the best of each part.
+func TestBestOfParts(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, c := range []struct {
+		index []int32
+		value []float32
+		want  int32
+		err   string
+	}{
+		{[]int32{4, 0, 2}, []float32{1, 3, 2}, 5, ""},
+		{[]int32{4, 0, 2}, []float32{1, 3, 4}, 11, ""}, // 5 + 4 + 2
+		{[]int32{4, 3, 2}, []float32{-1, -2, -3}, 4, ""},
+		{[]int32{4, 3, 2}, []float32{2, 2, 2}, 4, ""}, // a tie: the first part
+		{[]int32{4, 3, 2}, []float32{1, 2, 2}, 8, ""},
+		{[]int32{4, 3, 2}, []float32{negInf, 0, 0}, 8, ""},
+		{[]int32{4, 3, 2}, []float32{1, nan, 2}, 0, "NaN"},
+		{[]int32{4, 3, 2}, []float32{1, inf, 2}, 0, "+Inf"},
+		{[]int32{4, 3, 2}, []float32{negInf, negInf, negInf}, 0, "all of 3 are -Inf"},
+		{[]int32{4, 4, 2}, []float32{1, 2, 0}, 0, "the best token of part 1 of the vocabulary is number 4 of 4"},
+		{[]int32{4, -1, 2}, []float32{1, 2, 0}, 0, "number -1 of 4"},
+	} {
+		s := &scores{index: c.index, value: c.value}
+		got, err := s.best([]int{5, 4, 4})
+		if c.err != "" {
+			if !errors.Is(err, ErrLogits) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v %v: %v, want an error with %q", c.index, c.value, err, c.err)
+			}
+		} else if err != nil || got != c.want {
+			t.Errorf("%v %v: %d, %v, want %d", c.index, c.value, got, err, c.want)
+		}
+	}
+	s := &scores{logits: []float32{1, 3, 3, nan}}
+	if _, err := s.best(nil); !errors.Is(err, ErrLogits) {
+		t.Errorf("NaN: %v", err)
+	}
+	s.logits[3] = -7
+	if got, err := s.best(nil); err != nil || got != 1 {
+		t.Errorf("%d, %v, want 1", got, err)
+	}
+}
+
 func TestMask(t *testing.T) {
 	m := newMask(3, 7)
 	for _, p := range []int{0, 1, 4, 2, 0, 3} {
@@ -455,13 +514,20 @@ func (silent) Predict(context.Context, string, runner.Values, runner.Values, run
 func TestHostileLayouts(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	names := []string{anemll.InputIDs, anemll.HiddenStates, anemll.PositionIDs, anemll.CausalMask, anemll.CurrentPos, anemll.UpdateMask,
-		anemll.OutputHiddenStates, "per_layer_inputs", "logits1", "logits2", "logits", "argmax_idx", "kv", "model_model_kv_cache_0", ""}
-	functions := []string{"main", "infer", "prefill", "infer_rotate", ""}
+		anemll.OutputHiddenStates, "per_layer_inputs", "logits1", "logits2", "logits", "argmax_idx", "argmax_val", "kv", "model_model_kv_cache_0", "model_model_kv_cache_local", ""}
+	functions := []string{"main", "infer", "prefill", "infer_rotate", "prefill_rotate", ""}
 	dims := []int{-1, 0, 1, 2, 3, 4, 5, 16, 1 << 20, 1 << 40, math.MaxInt}
-	made := 0
+	made, kinds := 0, map[string]int{}
 	for range 4000 {
 		y := newToy(t, toyOptions{ctx: 16, batch: 4, lastToken: r.IntN(2) == 0, perLayer: r.IntN(2) == 0})
 		parts := y.pkg.Parts()
+		if r.IntN(3) == 0 {
+			y.rotateHostile(r.IntN(12))
+		}
+		mono := r.IntN(4) == 0
+		if mono {
+			parts = []*anemll.Part{{Model: y.monolithic(r.IntN(2) == 0)}}
+		}
 		for range 1 + r.IntN(3) {
 			m := parts[r.IntN(len(parts))].Model
 			f := &m.Functions[r.IntN(len(m.Functions))]
@@ -492,10 +558,17 @@ func TestHostileLayouts(t *testing.T) {
 				}
 			}
 		}
-		p, err := anemll.Assemble(y.meta, parts[0].Model, []*coreml.Model{parts[1].Model, parts[2].Model}, parts[3].Model)
+		var p *anemll.Package
+		var err error
+		if mono {
+			p, err = anemll.Assemble(y.meta, nil, []*coreml.Model{parts[0].Model}, nil)
+		} else {
+			p, err = anemll.Assemble(y.meta, parts[0].Model, []*coreml.Model{parts[1].Model, parts[2].Model}, parts[3].Model)
+		}
 		if err != nil {
 			continue
 		}
+		kinds[fmt.Sprintf("mono %v window %v argmax %v", mono, p.Window > 0, p.Argmax)]++
 		m, err := Load(p, func(*coreml.Model) (runner.Model, error) { return silent{}, nil })
 		if err != nil {
 			t.Fatal(err)
@@ -505,11 +578,14 @@ func TestHostileLayouts(t *testing.T) {
 			continue
 		}
 		made++
-		if _, err := s.Feed(t.Context(), tokens(min(9, s.Context()))[:1]); err != nil {
-			t.Errorf("%+v: %v", p.Layout, err)
+		for _, mode := range []Mode{Contract, InferOnly, AnemllSequence} {
+			s.Reset()
+			if err := s.Each(t.Context(), make([]int32, min(13, s.Context())), mode, func(int, []float32) error { return nil }); err != nil {
+				t.Errorf("%+v: %v", p.Layout, err)
+			}
 		}
 	}
-	if made < 100 {
-		t.Errorf("only %d packages were taken, so this says little", made)
+	if made < 100 || len(kinds) < 4 {
+		t.Errorf("only %d packages of %v were taken, so this says little", made, kinds)
 	}
 }
