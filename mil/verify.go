@@ -104,6 +104,9 @@ func (v *verifier) define(x *Value) error {
 	case v.names[x.Name]:
 		return fmt.Errorf("value %q is defined twice", x.Name)
 	}
+	if err := checkType(x.Type); err != nil {
+		return fmt.Errorf("value %q: %w", x.Name, err)
+	}
 	v.names[x.Name] = true
 	v.defined[x] = true
 	return nil
@@ -216,6 +219,33 @@ func (v *verifier) op(op *Operation) error {
 		if !r.Type.Accepts(types[i]) {
 			return fmt.Errorf("result %q is declared %v, but the operands give %v", r.Name, r.Type, types[i])
 		}
+	}
+	return nil
+}
+
+// checkType checks that a type is one at all.
+func checkType(t Type) error {
+	switch t.Kind {
+	case TensorKind, StateKind:
+		if t.DType == InvalidDType || t.DType >= numDTypes {
+			return fmt.Errorf("type has no element type")
+		}
+		for _, d := range t.Shape {
+			if d < Dynamic {
+				return fmt.Errorf("type has a dimension of %d", d)
+			}
+		}
+	case ListKind, DictKind, TupleKind:
+		if n := len(t.Elems); t.Kind == ListKind && n != 1 || t.Kind == DictKind && n != 2 {
+			return fmt.Errorf("type %v has %d types of elements", t, n)
+		}
+		for _, e := range t.Elems {
+			if err := checkType(e); err != nil {
+				return err
+			}
+		}
+	default:
+		return errors.New("has no type")
 	}
 	return nil
 }
