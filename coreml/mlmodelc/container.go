@@ -2,10 +2,12 @@ package mlmodelc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -174,75 +176,102 @@ const (
 // entries of the metadata in the given order, and those it does not name
 // behind, by name.
 func marshalDescription(d *modelpb.ModelDescription, order []string) ([]byte, error) {
-	user := d.GetMetadata().GetUserDefined()
-	if len(user) == 0 || len(order) == 0 {
-		return modelproto.MarshalDescription(d)
+	b, err := modelproto.MarshalDescription(d)
+	if err != nil || len(order) == 0 || len(d.GetMetadata().GetUserDefined()) == 0 {
+		return b, err
 	}
-	head := &modelpb.ModelDescription{
-		Input: d.Input, Output: d.Output,
-		PredictedFeatureName: d.PredictedFeatureName, PredictedProbabilitiesName: d.PredictedProbabilitiesName,
-		State: d.State, Functions: d.Functions, DefaultFunctionName: d.DefaultFunctionName, TrainingInput: d.TrainingInput,
-	}
-	b, err := modelproto.MarshalDescription(head)
-	if err != nil {
-		return nil, err
-	}
-	// The metadata is the last field, and the free entries are its last.
-	one := func(md *modelpb.Metadata) ([]byte, error) {
-		b, err := modelproto.MarshalDescription(&modelpb.ModelDescription{Metadata: md})
-		if err != nil {
-			return nil, err
+	at := map[string]int{}
+	for i, name := range order {
+		if _, ok := at[name]; !ok {
+			at[name] = i
 		}
-		_, _, n := protowire.ConsumeTag(b)
-		md2, n2 := protowire.ConsumeBytes(b[max(n, 0):])
-		return md2, protowire.ParseError(min(n, n2, 0))
 	}
-	md := d.GetMetadata()
-	fields, err := one(&modelpb.Metadata{ShortDescription: md.ShortDescription, VersionString: md.VersionString, Author: md.Author, License: md.License})
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range userOrder(user, order) {
-		e, err := one(&modelpb.Metadata{UserDefined: map[string]string{k: user[k]}})
-		if err != nil {
-			return nil, err
+	var out []byte
+	err = fields(b, func(num protowire.Number, field, value []byte) {
+		if num == metadataField {
+			field = protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), sortUser(value, at))
 		}
-		fields = append(fields, e...)
+		out = append(out, field...)
+	})
+	return out, err
+}
+
+// sortUser puts the free entries of stored metadata, which come by name, in
+// the given order; those that it does not have stay behind.
+func sortUser(md []byte, at map[string]int) []byte {
+	type entry struct {
+		at    int
+		field []byte
 	}
-	b = protowire.AppendTag(b, metadataField, protowire.BytesType)
-	b = protowire.AppendBytes(b, fields)
-	return append(b, d.ProtoReflect().GetUnknown()...), nil
+	var head, tail []byte
+	var entries []entry
+	fields(md, func(num protowire.Number, field, value []byte) {
+		switch {
+		case num == userDefinedField:
+			e := entry{len(at), field}
+			if i, ok := at[userName(value)]; ok {
+				e.at = i
+			}
+			entries = append(entries, e)
+		case len(entries) == 0:
+			head = append(head, field...)
+		default:
+			tail = append(tail, field...)
+		}
+	})
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	for _, e := range entries {
+		head = append(head, e.field...)
+	}
+	return append(head, tail...)
+}
+
+// userName returns the name of a stored free entry.
+func userName(e []byte) (name string) {
+	fields(e, func(num protowire.Number, _, value []byte) {
+		if num == 1 {
+			name = string(value)
+		}
+	})
+	return name
 }
 
 // parseUserOrder returns the names of the free entries of the metadata in the
 // order of a stored description.
 func parseUserOrder(description []byte) []string {
 	var names []string
-	each(description, metadataField, func(md []byte) {
-		each(md, userDefinedField, func(e []byte) {
-			each(e, 1, func(name []byte) { names = append(names, string(name)) })
-		})
+	fields(description, func(num protowire.Number, _, md []byte) {
+		if num == metadataField {
+			fields(md, func(num protowire.Number, _, e []byte) {
+				if num == userDefinedField {
+					names = append(names, userName(e))
+				}
+			})
+		}
 	})
 	return names
 }
 
-// each calls visit with every field of a message that has that number.
-func each(b []byte, want protowire.Number, visit func([]byte)) {
+// fields calls visit with every field of a stored message, whole and, if it
+// is text, bytes or a message, its content.
+func fields(b []byte, visit func(num protowire.Number, field, value []byte)) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return
+			return protowire.ParseError(n)
 		}
 		m := protowire.ConsumeFieldValue(num, typ, b[n:])
 		if m < 0 {
-			return
+			return protowire.ParseError(m)
 		}
-		if num == want && typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b[n:])
-			visit(v)
+		var value []byte
+		if typ == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(b[n:])
 		}
+		visit(num, b[:n+m], value)
 		b = b[n+m:]
 	}
+	return nil
 }
 
 // section is a part of analytics/coremldata.bin: a name and its entries.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -72,24 +71,6 @@ func className(bundle string) string {
 		}
 		return '_'
 	}, bundle)
-}
-
-// userOrder returns the keys of user: those that order names first.
-func userOrder(user map[string]string, order []string) []string {
-	seen := map[string]bool{}
-	var out []string
-	for _, k := range order {
-		if _, ok := user[k]; ok && !seen[k] {
-			seen[k] = true
-			out = append(out, k)
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(user)) {
-		if !seen[k] {
-			out = append(out, k)
-		}
-	}
-	return out
 }
 
 // splitBuildInfo takes the compiler's entries out of a program's build

@@ -629,6 +629,30 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestOtherNames: files of weights keep their names in both forms.
+func TestOtherNames(t *testing.T) {
+	ctx := context.Background()
+	src := open(t, write1(t, large(t, nil), Options{}))
+	for _, name := range []string{"weights/weights.bin", "other/deep/w.bin", "w.bin"} {
+		dir := t.TempDir()
+		first, pkg := filepath.Join(dir, "first.mlmodelc"), filepath.Join(dir, "second.mlpackage")
+		if err := Write(ctx, first, src.Model, Options{Keep: renamed{src, name}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := Decompile(ctx, first, pkg, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		second, err := Compile(ctx, pkg, dir, Options{Details: Details{ClassName: "first"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, second, first)
+		if p := open(t, second); p.Files[0].Name != bundle.ModelPath+name || p.Files[0].Path != filepath.Join(second, filepath.FromSlash(name)) {
+			t.Errorf("files %+v", p.Files)
+		}
+	}
+}
+
 // renamed is a model with its weights in a file of another name.
 type renamed struct {
 	*Package

@@ -43,7 +43,7 @@ func Clone(ctx context.Context, dst, src string, progress func(done, total int64
 }
 
 func copyFile(ctx context.Context, dst string, src io.Reader, size int64, progress func(done, total int64)) error {
-	err := WriteFile(dst, func(w io.Writer) error {
+	return WriteFile(dst, func(w io.Writer) error {
 		for done := int64(0); ; {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -61,8 +61,4 @@ func copyFile(ctx context.Context, dst string, src io.Reader, size int64, progre
 			}
 		}
 	})
-	if err != nil {
-		os.Remove(dst)
-	}
-	return err
 }

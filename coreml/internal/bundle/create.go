@@ -109,7 +109,7 @@ func install(tmp, path string, overwrite bool) error {
 }
 
 // WriteFile makes a file that is not there yet, with the folders above it,
-// and flushes it to disk.
+// and flushes it to disk. If it fails the file is not there.
 func WriteFile(path string, content func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
@@ -118,7 +118,11 @@ func WriteFile(path string, content func(io.Writer) error) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			os.Remove(path)
+		}
+	}()
 	w := bufio.NewWriterSize(f, 1<<20)
 	if err := content(w); err != nil {
 		return err
