@@ -24,6 +24,9 @@ type OpDef struct {
 	Since Opset
 	// Gives says in words what types the results have.
 	Gives string
+	// Family is the part of the table that the operation is in, such as
+	// "Reduction and sorting".
+	Family string
 
 	infer inferFunc
 	older *OpDef // the form that this one replaced
@@ -379,6 +382,16 @@ func LookupOpIn(name string, s Opset) (*OpDef, error) {
 
 // OpNames returns the names of all operations of the table, sorted.
 func OpNames() []string { return slices.Sorted(maps.Keys(opTable)) }
+
+// Families returns the names of the parts of the table, in the order in
+// which a document shows them.
+func Families() []string {
+	names := make([]string, len(families))
+	for i, f := range families {
+		names[i] = f.name
+	}
+	return names
+}
 
 // Ops is the table of operations by name, each in its newest form. It is not
 // to be changed.

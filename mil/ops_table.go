@@ -162,23 +162,39 @@ func (t opRows) results(n int, names string) {
 	}
 }
 
+// families are the parts of the table, in the order in which documents show
+// them.
+var families = []struct {
+	name string
+	fill func(opRows)
+}{
+	{"Constants and quantization", constants},
+	{"Elementwise", elementwise},
+	{"Linear algebra", linearAlgebra},
+	{"Convolution and pooling", convolutions},
+	{"Normalization", normalizations},
+	{"Reduction and sorting", reductions},
+	{"Shape", shapes},
+	{"Indexing", indexing},
+	{"Resizing and sampling", resizing},
+	{"Recurrence", recurrences},
+	{"Random numbers", randomness},
+	{"Control flow and lists", control},
+	{"State", statefulness},
+}
+
 var opTable = func() map[string]*OpDef {
 	t := opRows{}
-
-	constants(t)
-	elementwise(t)
-	linearAlgebra(t)
-	convolutions(t)
-	normalizations(t)
-	reductions(t)
-	shapes(t)
-	indexing(t)
-	resizing(t)
-	recurrences(t)
-	randomness(t)
-	control(t)
-	statefulness(t)
-
+	for _, f := range families {
+		f.fill(t)
+		for _, d := range t {
+			if d.Family == "" {
+				for g := d; g != nil; g = g.older {
+					g.Family = f.name
+				}
+			}
+		}
+	}
 	for _, d := range t {
 		for f := d; f != nil; f = f.older {
 			for i := range f.Params {
@@ -206,7 +222,6 @@ func constants(t opRows) {
 		con("quantized_data", octets), con("zero_point", octets|1<<Float32), con("scale", Floats), con("axis", i32))
 	t.add("constexpr_cast", CoreML6, rule{inferConstexprCast, "fp32, shape of `source_val`"},
 		con("source_val", 1<<Float16), con("output_dtype", Strings).oneOf("fp32"))
-	t.newer("constexpr_cast", CoreML8)
 	t.add("constexpr_lut_to_dense", CoreML6, rule{inferPackedLUT, "type of `lut`, shape is the value of `shape`"},
 		con("indices", 1<<UInt8), con("lut", octets|Floats), con("shape", u32))
 	t.newer("constexpr_lut_to_dense", CoreML8, con("indices", narrow), drop("shape"),
@@ -252,7 +267,7 @@ func elementwise(t opRows) {
 	}
 	t.add("clip", CoreML5, same, req("x:T", Floats), con("alpha:T", Floats), con("beta:T", Floats))
 	t.newer("clip", CoreML7)
-	t.by("clip", rule{inferClip, "as `x`"})
+	t.by("clip", rule{inferClip, "as `x`; `alpha` must be less than `beta`"})
 	t.add("threshold", CoreML5, same, req("x:T", num), con("alpha:T", num))
 	t.add("cast", CoreML5, rule{inferCast, "type is `dtype`, shape of `x`"}, req("x:T", value),
 		con("dtype", Strings).oneOf("fp16", "fp32", "int32", "bool"))
