@@ -819,6 +819,7 @@ func TestBroken(t *testing.T) {
 		{"wrong type", text("tensor<fp16, [1, 8]> add =", "tensor<fp16, [1, 9]> add ="), "is declared tensor<fp16, [1, 9]>, but the operands give tensor<fp16, [1, 8]>"},
 		{"wrong element type", text("tensor<fp16, [1, 8]> add =", "tensor<fp32, [1, 8]> add ="), "is declared tensor<fp32, [1, 8]>, but the operands give tensor<fp16, [1, 8]>"},
 		{"unknown operation", text("linear(", "linear9("), `unknown operation "linear9"`},
+		{"operation of a later version", text(" z = add(", " z = slice_update("), "operation of a later operation set: slice_update needs CoreML8 (iOS 18), the function is in CoreML7 (iOS 17)"},
 		{"argument missing", text("interleave = c_bool_f, values = (add, a)", "interleave = c_bool_f"), `argument "values" is missing`},
 		{"not a state", text("read_state(input = cache)", "read_state(input = x)"), `argument "input" is a tensor<fp16, [4, 5]>, want a state`},
 	} {
