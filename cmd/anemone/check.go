@@ -144,6 +144,9 @@ func (c *checker) run(cmd *cobra.Command, dir string) error {
 		if out.Bench, err = check.Bench(cmd.Context(), load, o); err != nil {
 			return err
 		}
+		if c.jobs > 0 {
+			out.Bench.Cores = c.jobs
+		}
 	}
 	if compare {
 		if _, err := load(); err != nil {

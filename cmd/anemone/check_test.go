@@ -64,6 +64,7 @@ func TestCheck(t *testing.T) {
 		{[]string{"--golden", gold, "--max-kl", "0"}, 1, []string{"mean KL", "is above 0"}},
 		{[]string{"--golden", gold, "--min-top1", "1.5"}, 1, []string{"below 1.5"}},
 		{[]string{"--bench"}, 0, []string{"bench: ", "prefill", "tokens/s", "decode", "peak memory", "weights", "states"}},
+		{[]string{"--bench", "--jobs", "1", "--json"}, 0, []string{`"cores": 1`, `"problems": []`}},
 		{[]string{"--plan"}, 0, []string{"plan (predicted by rules", "qwen_lm_head", "not on the Neural Engine:", "table of all tokens", "arithmetic on int32"}},
 		{[]string{"--plan", "-v", "--golden", gold}, 0, []string{"pass: ", "ANE  conv"}},
 		{nil, 2, []string{"nothing to do: give --hf CHECKPOINT"}},

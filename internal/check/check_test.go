@@ -88,3 +88,11 @@ func run(t testing.TB, m *session.Model, target Target, o Options) *Report {
 	}
 	return r
 }
+
+// slow skips a test that takes minutes under the race detector; what runs
+// without it has every kind of call.
+func slow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+}

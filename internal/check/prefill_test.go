@@ -21,6 +21,7 @@ const sweep = "ANEMONE_SWEEP"
 // token: whatever the length, the context and the batch, the logits are those
 // of the same tokens one by one, and so are those of the tokens behind.
 func TestPrefillLengths(t *testing.T) {
+	slow(t)
 	contexts, batches := []int{64, 1024}, []int{16, 64}
 	if os.Getenv(sweep) != "" {
 		contexts, batches = []int{64, 128, 192, 256, 512, 768, 1024}, []int{16, 24, 32, 48, 64}

@@ -14,6 +14,7 @@ import (
 )
 
 func TestPackage(t *testing.T) {
+	slow(t)
 	ck := tinyCheckpoint(t)
 	o := lut(0)
 	o.Context = 128

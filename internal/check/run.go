@@ -31,7 +31,9 @@ type Options struct {
 
 // Progress says how far a comparison is.
 type Progress struct {
-	Done, Total int // tokens
+	// Done is how many tokens the reference and the package have worked
+	// through, on average, of Total.
+	Done, Total int
 	// Layer is the last layer that the reference finished for the tokens in
 	// work, of Layers; both are 0 if there is none.
 	Layer, Layers int
@@ -222,8 +224,9 @@ type walker struct {
 	progress      func(Progress)
 	start         time.Time
 	lastProgress  time.Time
-	shown         float64 // tokens
-	err           error   // of a callback that cannot return one
+	read          float64 // tokens that the reference has worked through
+	hasReference  bool
+	err           error // of a callback that cannot return one
 	layer, layerN int
 }
 
@@ -407,7 +410,7 @@ func (w *walker) visit(pos int, token int32, logits []float32) error {
 	}
 	w.n++
 	w.sequence = append(w.sequence, token)
-	w.report(0)
+	w.report()
 	if logits != nil {
 		pt := w.cmp.compare(logits, r.logits)
 		w.infer.Add(pos, pt, r.bad)
@@ -527,7 +530,9 @@ func (w *walker) hidden(layer, layers int, x dense.Matrix) {
 	if layer == layers {
 		w.layer = layers
 	}
-	w.report(float64(x.Rows) * float64(layer+2) / float64(layers+2))
+	w.hasReference = true
+	w.read = max(w.read, min(float64(w.total), float64(w.n)+float64(x.Rows)*float64(layer+2)/float64(layers+2)))
+	w.report()
 	if w.layers != nil && w.err == nil {
 		w.err = w.layers.see(w.n, layer, x)
 	}
@@ -536,16 +541,19 @@ func (w *walker) hidden(layer, layers int, x dense.Matrix) {
 // progressEvery is how often progress is reported.
 const progressEvery = 100 * time.Millisecond
 
-// report tells how far the work is: tokens seen, and the part done of those
-// that the reference works on.
-func (w *walker) report(more float64) {
+// report tells how far the work is. The reference's tokens and the package's
+// count half each.
+func (w *walker) report() {
 	if w.progress == nil || time.Since(w.lastProgress) < progressEvery {
 		return
 	}
 	w.lastProgress = time.Now()
-	w.shown = max(w.shown, min(float64(w.n)+more, float64(w.total)))
-	p := Progress{Done: int(w.shown), Total: w.total, Layer: w.layer, Layers: w.layerN, Elapsed: time.Since(w.start)}
-	if f := w.shown / float64(w.total); f > 0.02 {
+	done := float64(w.n)
+	if w.hasReference {
+		done = (done + max(w.read, done)) / 2
+	}
+	p := Progress{Done: int(done), Total: w.total, Layer: w.layer, Layers: w.layerN, Elapsed: time.Since(w.start)}
+	if f := done / float64(w.total); f > 0.02 {
 		p.Left = time.Duration(float64(p.Elapsed) * (1 - f) / f)
 	}
 	w.progress(p)

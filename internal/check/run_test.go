@@ -63,6 +63,7 @@ func sameLine(t *testing.T, what, got, want string) {
 //	anemone convert testdata/checkpoints/tiny-qwen3 -o OUT --context 256 --batch 64 --chunks 2 --lut-ffn none --lut-lm-head none (6,8 6,8; 4,8 6,8)
 //	python ../shared/oracle/run_package.py OUT testdata/goldens/tiny-qwen3.safetensors [--infer-only]
 func TestOracleFigures(t *testing.T) {
+	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	for _, c := range []struct {
 		bits            int
@@ -115,6 +116,7 @@ func oracle(t *testing.T, dir, golden string, args ...string) (logits *Golden, l
 // TestOracleLogits compares every logit of the engine with the oracle's, in
 // both sequences, and the states.
 func TestOracleLogits(t *testing.T) {
+	slow(t)
 	path := testutil.Data(t, "goldens", "tiny-qwen3.safetensors")
 	g := golden(t, path)
 	for _, bits := range []int{0, 4} {
@@ -147,6 +149,7 @@ func TestOracleLogits(t *testing.T) {
 // TestPeers holds packages that ANEMLL's own converter wrote to their
 // goldens.
 func TestPeers(t *testing.T) {
+	slow(t)
 	for _, name := range []string{"qwen3-fp16-c2", "qwen3-lut4-lut6-c2"} {
 		g := golden(t, testutil.Shared(t, "peers", name+".golden.safetensors"))
 		m := load(t, testutil.Shared(t, "peers", name), engine.Options{})
@@ -219,6 +222,7 @@ func TestReference(t *testing.T) {
 }
 
 func TestSequenceLengths(t *testing.T) {
+	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	o := lut(0)
 	o.Context, o.Batch = 96, 32
@@ -305,6 +309,7 @@ func TestWrongTarget(t *testing.T) {
 // TestDamages makes packages of damaged checkpoints: every one of them must
 // fail against the whole checkpoint. See sweep for how to try them all.
 func TestDamages(t *testing.T) {
+	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	for i, d := range damages {
 		if os.Getenv(sweep) == "" && i%4 != 0 && i < len(damages)-5 {
@@ -326,6 +331,7 @@ func TestDamages(t *testing.T) {
 
 // TestBitsPass converts the whole checkpoint at all widths.
 func TestBitsPass(t *testing.T) {
+	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	for _, bits := range []int{8, 6, 4, 3} {
 		dir := convert(t, tinyCheckpoint(t), lut(bits))
@@ -343,6 +349,7 @@ func TestBitsPass(t *testing.T) {
 
 // TestPrefillAlone breaks only the prefill function.
 func TestPrefillAlone(t *testing.T) {
+	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	open := func(dir string) *anemll.Package {
 		p, err := anemll.Open(dir)
@@ -406,6 +413,7 @@ func (p *poison) Predict(ctx context.Context, function string, in, out runner.Va
 }
 
 func TestNotFinite(t *testing.T) {
+	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	p, err := anemll.Open(convert(t, tinyCheckpoint(t), lut(0)))
 	if err != nil {
@@ -460,6 +468,7 @@ func TestNotFinite(t *testing.T) {
 
 // TestLayers finds the layer where a package leaves its checkpoint.
 func TestLayers(t *testing.T) {
+	slow(t)
 	o := lut(0)
 	o.Chunks = 4
 	prompt := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors")).Tokens()[:24]
