@@ -223,7 +223,11 @@ func (p *Param) args(op *Operation) []*Value {
 
 // checkArgs holds the arguments of op to the parameters of d.
 func (d *OpDef) checkArgs(op *Operation) error {
-	first := map[string]*Value{} // of each group
+	type arg struct {
+		name string
+		t    Type
+	}
+	first := map[string]arg{} // of each group
 	for i := range d.Params {
 		p := &d.Params[i]
 		vals := p.args(op)
@@ -246,10 +250,10 @@ func (d *OpDef) checkArgs(op *Operation) error {
 			if p.Group == "" {
 				continue
 			}
-			if f := first[p.Group]; f == nil {
-				first[p.Group] = v
-			} else if f.Type.DType != v.Type.DType && !p.isDefault(v) {
-				return fmt.Errorf("argument %q is a %v where another is a %v, want one element type", p.Name, v.Type, f.Type)
+			if f, ok := first[p.Group]; !ok {
+				first[p.Group] = arg{p.Name, v.Type}
+			} else if f.t.DType != v.Type.DType && !p.isDefault(v) {
+				return fmt.Errorf("argument %q is a %v, but %q is a %v: want one element type", p.Name, v.Type, f.name, f.t)
 			}
 		}
 	}
@@ -260,6 +264,11 @@ func (d *OpDef) checkArgs(op *Operation) error {
 		if newest, ok := opTable[d.Name]; ok {
 			if p := newest.Param(a.Name); p != nil && d.Since.Before(p.Since) {
 				return fmt.Errorf("argument %q: %w: needs %v", a.Name, ErrLaterOp, p.Since.name())
+			}
+		}
+		for o := d.older; o != nil; o = o.older {
+			if o.Param(a.Name) != nil {
+				return fmt.Errorf("argument %q is no longer there since %v", a.Name, d.Since.name())
 			}
 		}
 		return fmt.Errorf("unknown argument %q (known: %s)", a.Name, d.paramNames())

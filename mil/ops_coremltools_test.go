@@ -284,7 +284,12 @@ func TestInferAsCoremltools(t *testing.T) {
 	for _, r := range rec.Records {
 		if r.Error {
 			bad++
-			if err := VerifyFunction(r.function(t, false)); err == nil {
+			op := r.function(t, false).Body.Ops[0]
+			d, err := LookupOpIn(op.Type, r.Opset)
+			if err == nil {
+				_, err = d.Infer(op)
+			}
+			if err == nil {
 				t.Errorf("%v: was not refused", r)
 			}
 			continue

@@ -110,6 +110,8 @@ func TestInferForms(t *testing.T) {
 	}{
 		{"later argument", CoreML5, "gather", []Arg{A("x", f(2, 3)), A("indices", of(Int32, 2)), A("batch_dims", n(0))}, "!needs CoreML6 (iOS 16)"},
 		{"later argument of a later form", CoreML6, "topk", []Arg{A("x", f(2)), A("output_indices_dtype", s("int32"))}, "!needs CoreML7 (iOS 17)"},
+		{"earlier argument", CoreML8, "constexpr_lut_to_dense", []Arg{A("indices", ImmWeight(&bytesWeight{t: TensorOf(UInt4, 2)})), A("lut", ImmWeight(&bytesWeight{t: TensorOf(Float16, 1, 16, 1)})), A("shape", i(2))},
+			`!"shape" is no longer there since CoreML8 (iOS 18)`},
 		{"later element type", CoreML6, "cast", []Arg{A("x", f(2)), A("dtype", s("int8"))}, `!want "fp16", "fp32", "int32" or "bool"`},
 		{"0 in its place", CoreML6, "reshape", []Arg{A("x", f(2, 6)), A("shape", i(0, -1))}, "tensor<fp16, [2, 6]>"},
 		{"0 from the end", CoreML7, "reshape", []Arg{A("x", f(2, 3, 4)), A("shape", i(-1, 0))}, "tensor<fp16, [6, 4]>"},
