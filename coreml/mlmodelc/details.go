@@ -35,8 +35,8 @@ type Details struct {
 	ShapeKeys map[string][]string
 }
 
-// The compiler that bundles name unless told otherwise: that of Xcode 26,
-// whose layout of the files this package follows. Core ML does not ask.
+// The compiler that bundles name unless told otherwise: one whose output the
+// layout of all files was compared with. To Core ML the versions are text.
 const (
 	DefaultComponentVersion = "3510.2.1"
 	DefaultVersion          = "3500.32.1"

@@ -570,7 +570,7 @@ func TestWholeOrNot(t *testing.T) {
 	if err := Write(context.Background(), path, large(t, nil), Options{}); !errors.Is(err, fs.ErrExist) {
 		t.Error(err)
 	}
-	if p := open(t, path); p.Model.SpecVersion != 8 {
+	if p := open(t, path); p.Model.SpecVersion != 8 || p.Format != 8 {
 		t.Error("the first model is gone")
 	}
 	if err := Write(context.Background(), path, large(t, nil), Options{Overwrite: true}); err != nil {

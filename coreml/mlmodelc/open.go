@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,9 @@ type File = mlpackage.File
 type Package struct {
 	Path  string
 	Model *coreml.Model
+	// Format is the version of the compiled format. A system refuses what is
+	// newer than its own: 5 is iOS 15, 8 iOS 17, 9 iOS 18.
+	Format int
 	// Files are the files of weights that the program refers to, by name.
 	Files []File
 	// Details are what the bundle says beside its model. What only the files
@@ -124,6 +128,7 @@ func (p *Package) open() error {
 			return err
 		}
 		m.SpecVersion = spec
+		p.Format = int(min(c.Format.Major, math.MaxInt32))
 		p.Details.UserOrder = parseUserOrder(c.Description)
 		return modelproto.DecodeDescription(m, d)
 	})
