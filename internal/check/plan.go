@@ -2,22 +2,22 @@ package check
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
+	"anemone/internal/ane"
 	"anemone/internal/anemll"
 	"anemone/mil"
 )
 
 // Device is what runs an operation.
-type Device string
+type Device = ane.Device
 
 // Devices.
 const (
-	NeuralEngine Device = "ANE"
-	CPU          Device = "CPU"
+	NeuralEngine = ane.Engine
+	CPU          = ane.CPU
 	// NoDevice is that of constants and compressed weights: they are data.
-	NoDevice Device = "none"
+	NoDevice = ane.None
 )
 
 // PlanReport says which device would run each operation of a package.
@@ -85,36 +85,9 @@ func Plan(p *anemll.Package) *PlanReport {
 	return r
 }
 
-// Limits of the Neural Engine.
-const (
-	// maxSide bounds the channels, height and width of a tensor, its last
-	// three dimensions.
-	maxSide = 65536
-	// maxSideOlder bounds height and width before A16 and M4.
-	maxSideOlder = 16384
-	// maxOffsetOlder is the largest offset of a slice on M1 and M2.
-	maxOffsetOlder = 4094
-)
-
-// offEngine lists operations that have no implementation on the Neural
-// Engine.
-var offEngine = map[string]bool{
-	"cumsum": true, "mod": true, "logical_and": true, "logical_or": true, "logical_xor": true, "reduce_prod": true,
-}
-
-// moves are operations that only move elements about. They follow their
-// surroundings, also for the integers of a position: the published plan of a
-// Qwen3 of 28 layers has 7 operations of 2340 beside the Neural Engine, and
-// there are 112 of these.
-var moves = map[string]bool{
-	"concat": true, "reshape": true, "expand_dims": true, "squeeze": true, "transpose": true, "slice_by_index": true,
-	"slice_by_size": true, "split": true, "stack": true, "tile": true, "read_state": true, "write_state": true,
-	"coreml_update_state": true, "slice_update": true, "gather": true,
-}
-
-// place decides where an operation runs.
+// place decides where an operation runs; see package ane for the facts.
 func place(op *mil.Operation, embeddings bool) Placement {
-	p := Placement{Name: op.Name, Type: op.Type, Device: NeuralEngine}
+	p := Placement{Name: op.Name, Type: op.Type}
 	var out []string
 	for _, v := range op.Results {
 		out = append(out, v.Type.String())
@@ -123,112 +96,35 @@ func place(op *mil.Operation, embeddings bool) Placement {
 		}
 	}
 	p.Output = strings.Join(out, ", ")
-	cpu := func(format string, a ...any) Placement {
-		p.Device, p.Reason = CPU, fmt.Sprintf(format, a...)
-		return p
-	}
+	p.Device, p.Reason = ane.Place(op, embeddings)
 	switch {
-	case op.Type == "const" || strings.HasPrefix(op.Type, "constexpr_"):
-		p.Device = NoDevice
-		if op.Type != "const" && op.Type != "constexpr_lut_to_dense" {
-			p.Risk = "only look-up tables run correctly on the Neural Engine: linearly quantized weights compile to wrong results or not at all"
-		}
-		return p
-	case embeddings && op.Type == "gather":
-		return cpu("a look-up in the table of all tokens: the rows that are needed are read from the mapped file")
-	case embeddings:
-		return cpu("serves the look-up in the embeddings, which the CPU does")
+	case p.Device == NeuralEngine:
+		p.Risk = risk(op)
+	case p.Device == NoDevice && op.Type != "const" && op.Type != "constexpr_lut_to_dense":
+		p.Risk = "only look-up tables run correctly on the Neural Engine: linearly quantized weights compile to wrong results or not at all"
 	}
-	if offEngine[op.Type] {
-		return cpu("%s has no implementation on the Neural Engine", op.Type)
-	}
-	for _, t := range types(op) {
-		if why := tooLarge(t); why != "" {
-			return cpu("%s", why)
-		}
-	}
-	d := resultType(op)
-	if x := op.Value("x"); x != nil && (d == mil.Bool || op.Type == "cast") && x.Type.DType.IsInt() {
-		d = x.Type.DType // comparisons and conversions are of the kind of what they take
-	}
-	switch {
-	case moves[op.Type]:
-	case d.IsInt():
-		return cpu("arithmetic on %v", d)
-	case d == mil.Float32 || d == mil.Float64:
-		return cpu("computes in %v; the Neural Engine computes in fp16", d)
-	}
-	p.Risk = risk(op)
 	return p
-}
-
-// types returns the tensors that an operation reads and makes.
-func types(op *mil.Operation) []mil.Type {
-	var ts []mil.Type
-	for _, a := range op.Args {
-		for _, v := range a.Values {
-			if v.Type.Kind == mil.TensorKind {
-				ts = append(ts, v.Type)
-			}
-		}
-	}
-	for _, v := range op.Results {
-		if v.Type.Kind == mil.TensorKind {
-			ts = append(ts, v.Type)
-		}
-	}
-	return ts
-}
-
-// resultType returns the element type of the first tensor that an operation
-// makes.
-func resultType(op *mil.Operation) mil.DType {
-	for _, v := range op.Results {
-		if v.Type.Kind == mil.TensorKind {
-			return v.Type.DType
-		}
-	}
-	return mil.InvalidDType
-}
-
-// tooLarge says which dimension of a tensor the Neural Engine cannot take.
-func tooLarge(t mil.Type) string {
-	for i, n := range t.Shape {
-		switch {
-		case n < 0:
-			return fmt.Sprintf("a tensor of unknown shape, %v", t)
-		case i >= len(t.Shape)-3 && n > maxSide:
-			return fmt.Sprintf("a tensor %v: more than %d elements in a dimension", t, maxSide)
-		}
-	}
-	return ""
 }
 
 // risk names what is known to go wrong with an operation on some chips.
 func risk(op *mil.Operation) string {
-	for _, t := range types(op) {
-		for i, n := range t.Shape {
-			if i >= len(t.Shape)-2 && n > maxSideOlder {
-				return fmt.Sprintf("a tensor %v: before A16 and M4 at most %d elements in the last two dimensions", t, maxSideOlder)
-			}
+	for _, t := range ane.Tensors(op) {
+		if ane.TooLargeOlder(t) > 0 {
+			return fmt.Sprintf("a tensor %v: before A16 and M4 at most %d elements in the last two dimensions", t, ane.MaxSideOlder)
 		}
 	}
-	switch op.Type {
-	case "sigmoid", "silu":
+	switch {
+	case ane.Coarse(op.Type):
 		return "the Neural Engine's sigmoid is off by up to 0.015; tanh is not"
-	case "slice_by_index", "slice_by_size":
-		if b := op.Value("begin"); b != nil && b.Literal != nil {
-			if n := slices.Max(append([]int64{0}, b.Literal.Ints...)); n > maxOffsetOlder {
-				return fmt.Sprintf("begins at %d: on M1 and M2, offsets saturate at %d", n, maxOffsetOlder)
-			}
-		}
-	case "read_state":
+	case ane.SliceOffset(op) > ane.MaxOffsetOlder:
+		return fmt.Sprintf("begins at %d: on M1 and M2, offsets saturate at %d", ane.SliceOffset(op), ane.MaxOffsetOlder)
+	case op.Type == "read_state":
 		if s := op.Value("input"); s != nil && len(s.Type.Shape) > 0 {
 			switch n := s.Type.Shape[len(s.Type.Shape)-1]; {
 			case n == 3:
 				return "a state whose last dimension is 3 fails at run time"
-			case n%32 != 0:
-				return fmt.Sprintf("a state whose last dimension, %d, is no multiple of 32 fails on some systems", n)
+			case n%ane.StateMultiple != 0:
+				return fmt.Sprintf("a state whose last dimension, %d, is no multiple of %d fails on some systems", n, ane.StateMultiple)
 			}
 		}
 	}
