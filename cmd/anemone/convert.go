@@ -76,6 +76,7 @@ The output folder appears when it is complete; interrupting leaves nothing.`,
 	f.Var(encodingFlag{&o.Head}, "lut-lm-head", "encoding of the LM head: none or BITS[,GROUP]")
 	f.Var(encodingFlag{&o.Embeddings}, "lut-embeddings", "encoding of the embeddings: none or BITS[,GROUP]")
 	f.Var(formatFlag{&o.Format}, "format", "models to write: mlmodelc (what Core ML loads), mlpackage (what tools exchange) or both, sharing the weights")
+	f.BoolVar(&o.FullLocalCache, "full-local-cache", false, "let layers with a local window keep the whole context (Gemma 4: contexts that can be rewound, in more memory)")
 	f.IntVar(&o.SplitHead, "split-lm-head", o.SplitHead, "number of logits outputs of the LM head")
 	f.StringVar(&o.Prefix, "prefix", "", "start of the file names (default: the architecture's, such as qwen)")
 	f.StringVar(&o.Name, "name", "", "name of the package in meta.yaml (default anemll-CHECKPOINT-ctxN)")
@@ -181,6 +182,9 @@ func printConversion(w io.Writer, r *anemone.ConvertReport, verbose bool) {
 	}
 	if overflow+underflow > 0 {
 		fmt.Fprintf(w, "fp16 could not hold %d values (clamped to ±65504) and lost %d small ones (now 0)\n", overflow, underflow)
+	}
+	for _, s := range r.Aside {
+		fmt.Fprintf(w, "%s\n", s)
 	}
 	for _, u := range r.Unused {
 		fmt.Fprintf(w, "not used: tensor %s\n", u)

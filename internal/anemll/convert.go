@@ -38,6 +38,7 @@ type Report struct {
 	Parts    []PartReport     `json:"parts"`
 	Weights  *compress.Report `json:"weights"`
 	Unused   []string         `json:"unused_tensors"`
+	Aside    []string         `json:"set_aside"` // what a package has no place for, such as a vision tower
 	Warnings []string         `json:"warnings"`
 	Bytes    int64            `json:"bytes"` // of all weights
 	Seconds  float64          `json:"seconds"`
@@ -87,7 +88,8 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	if err := publish(tmp, output, o.Overwrite); err != nil {
 		return nil, err
 	}
-	r := &Report{Output: output, Weights: weights, Unused: ck.Unused(), Warnings: p.warnings, Seconds: time.Since(start).Seconds()}
+	unused, aside := setAside(model, ck.Unused())
+	r := &Report{Output: output, Weights: weights, Unused: unused, Aside: aside, Warnings: p.warnings, Seconds: time.Since(start).Seconds()}
 	for _, part := range p.parts {
 		r.Parts = append(r.Parts, PartReport{part.name, part.size})
 		r.Bytes += part.size

@@ -23,6 +23,10 @@ type Options struct {
 	Batch     int // tokens of a prefill call; 64
 	Chunks    int // decoder models; 0 chooses by size
 	SplitHead int // logits outputs of the LM head; 16
+	// FullLocalCache gives the layers that attend to a window of positions
+	// caches of the whole context, whatever its length. Without it they have a
+	// block-shifting window where that is shorter, which cannot be rewound.
+	FullLocalCache bool
 
 	Embeddings compress.Encoding // of each part; the zero value is fp16
 	FFN        compress.Encoding
@@ -110,7 +114,7 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	if err := p.fill(); err != nil {
 		return nil, err
 	}
-	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead}
+	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache}
 	enc := &encoder{ctx: ctx, report: report, jobs: o.Jobs, done: map[*nn.Weight]*encoded{}, work: &p.done}
 
 	chunks := p.opts.Chunks
@@ -122,6 +126,14 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 		chunks = n
 	}
 	p.meta = p.newMeta(chunks)
+	var ext arch.Extension
+	if x, ok := m.(arch.Extended); ok {
+		ext = x.Extension(p.arch)
+		extendMeta(p.meta, ext)
+	}
+	if o.FullLocalCache && ext.LocalAttentionWindow == 0 {
+		p.warnings = append(p.warnings, fmt.Sprintf("a full local cache was asked for, but %s has no layers with a local window", p.info.Architecture))
+	}
 
 	f, err := m.Embeddings(p.arch)
 	if err != nil {
@@ -274,6 +286,46 @@ func (p *plan) newMeta(chunks int) *Meta {
 		{"prefix", o.Prefix}, {"architecture", info.Architecture}, {"anemll_version", FormatVersion},
 	}
 	return m
+}
+
+// extendMeta writes down what an extended architecture says about a package.
+func extendMeta(m *Meta, x arch.Extension) {
+	m.RecurrentState, m.PrefillFullBatchesOnly, m.GDNChunkSize = x.RecurrentState, x.PrefillFullBatchesOnly, x.GDNChunkSize
+	if e := x.MoE; e != nil {
+		m.MoE = &MoE{Experts: e.Experts, ExpertsPerToken: e.ExpertsPerToken, Evaluation: e.Evaluation}
+	}
+	m.LocalAttentionWindow, m.LocalCacheLength = x.LocalAttentionWindow, x.LocalCacheLength
+	m.FinalLogitSoftcap, m.PerLayerInputs, m.KVSharedLayers = x.FinalLogitSoftcap, x.PerLayerInputs, x.KVSharedLayers
+	m.LayerTypes = x.LayerTypes
+	for _, s := range x.States {
+		m.States = append(m.States, StateInfo{Name: s.Name, Shape: s.Shape, DType: "float16", Layers: s.Layers})
+	}
+}
+
+// setAside divides the tensors that were not used into those that belong to
+// something a package has no place for, of which it says how many there are,
+// and the rest.
+func setAside(m arch.Model, unused []string) (rest, said []string) {
+	x, ok := m.(arch.Partial)
+	if !ok {
+		return unused, nil
+	}
+	count := map[string]int{}
+	var order []string
+	for _, name := range unused {
+		what := x.Aside(name)
+		if what == "" {
+			rest = append(rest, name)
+			continue
+		}
+		if count[what]++; count[what] == 1 {
+			order = append(order, what)
+		}
+	}
+	for _, what := range order {
+		said = append(said, fmt.Sprintf("%s: %d tensors set aside", what, count[what]))
+	}
+	return rest, said
 }
 
 // metadata returns what every part says about itself, the way ANEMLL does.

@@ -20,6 +20,9 @@ type Options struct {
 	Context   int // positions of the cache, C
 	Batch     int // tokens of a prefill call, B
 	SplitHead int // logits outputs of the head
+	// FullLocalCache keeps every position in the caches of layers that attend
+	// to a window only, however long the context is.
+	FullLocalCache bool
 }
 
 // Info is what a package says about its model.
@@ -49,6 +52,61 @@ type Model interface {
 	Head(o Options) (*mil.Function, error)
 	// Reference returns the float32 computation of the same checkpoint.
 	Reference() (Reference, error)
+}
+
+// Extended is a Model whose packages say more in meta.yaml than those of
+// plain transformers.
+type Extended interface {
+	Model
+	Extension(o Options) Extension
+}
+
+// Partial is a Model of which the checkpoint holds more than goes into a
+// package.
+type Partial interface {
+	Model
+	// Aside returns what a tensor that was not used belongs to, such as "the
+	// vision tower" or "keys and values of layers that share another's"; ""
+	// for tensors that nobody knows.
+	Aside(tensor string) string
+}
+
+// Extension is what a package of an extended architecture says about itself,
+// in the terms of the contract. The zero value of a field is not written.
+type Extension struct {
+	// RecurrentState says that states cannot be rewound: every token is fed
+	// exactly once.
+	RecurrentState bool
+	// PrefillFullBatchesOnly forbids padding in a prefill call.
+	PrefillFullBatchesOnly bool
+	GDNChunkSize           int // tokens of a chunk of the delta rule
+	MoE                    *MoE
+
+	LocalAttentionWindow int // positions that sliding layers attend to
+	// LocalCacheLength is the length of a local cache that is a block-shifting
+	// window, 0 for caches of the whole context.
+	LocalCacheLength  int
+	FinalLogitSoftcap float64
+	PerLayerInputs    int         // width of the per_layer_inputs tensor
+	KVSharedLayers    map[int]int // layer to the layer whose keys and values it reads
+
+	LayerTypes []string // "linear", "full" or "sliding", for each layer
+	States     []State
+}
+
+// MoE describes the experts of a mixture model.
+type MoE struct {
+	Experts         int
+	ExpertsPerToken int
+	Evaluation      string // "dense"
+}
+
+// State describes one state of the decoder chunks, of fp16, and the layers
+// that own slices of it, in the order of the slices.
+type State struct {
+	Name   string
+	Shape  []int
+	Layers []int
 }
 
 // Architecture makes models of the checkpoints with certain model types.
