@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"anemone/internal/anemll"
-	"anemone/internal/arch"
 	"anemone/internal/session"
 	"anemone/mil"
 )
@@ -121,19 +120,18 @@ func Bench(ctx context.Context, open func() (*session.Model, error), o BenchOpti
 		}
 		s.Reset()
 		start := time.Now()
-		logits, err := s.Feed(ctx, prompt)
-		if err != nil {
+		if _, err := s.Feed(ctx, prompt); err != nil {
 			return nil, err
 		}
 		prefill = append(prefill, float64(o.Prompt)/time.Since(start).Seconds())
 		start = time.Now()
 		for range o.Decode {
-			t, err := arch.Argmax(logits)
+			t, err := s.Best()
 			if err != nil {
 				r.Problems = []string{fmt.Sprintf("the logits are not numbers: %v", err)}
 				t = 0
 			}
-			if logits, err = s.Feed(ctx, []int32{t}); err != nil {
+			if _, err = s.Feed(ctx, []int32{t}); err != nil {
 				return nil, err
 			}
 		}

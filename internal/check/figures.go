@@ -19,6 +19,9 @@ type Point struct {
 	Top1    bool
 	Top5    bool
 	Overlap float64 // 0 to 1
+	// Index is, of a package that gives the best token of each part of the
+	// vocabulary, the fraction of the parts with the same best token.
+	Index float64
 	// NonFinite says that the package's logits hold a NaN or an infinity; the
 	// figures are zero then.
 	NonFinite bool
@@ -180,6 +183,12 @@ type Figures struct {
 	Top5    float64 `json:"top5"`
 	Overlap float64 `json:"top5_overlap"`
 
+	// Index is, of a package that gives the best token of each part of the
+	// vocabulary in place of logits, the fraction of the parts with the same
+	// best token. The other figures are then over the logits of these tokens;
+	// top-5 and overlap are about parts.
+	Index *float64 `json:"argmax_index,omitempty"`
+
 	// WorstCosine and WorstKL are the positions of the lowest cosine and of
 	// the highest KL.
 	WorstCosine int `json:"worst_cosine_position"`
@@ -194,6 +203,8 @@ type Collector struct {
 	cosine, kl, diff []float64
 	top1, top5       int
 	overlap          float64
+	argmax           bool // points have an Index
+	index            float64
 }
 
 // Add adds the point at a position of the sequence. where says more about a
@@ -219,6 +230,7 @@ func (c *Collector) Add(position int, p Point, where *Where) {
 		c.top5++
 	}
 	c.overlap += p.Overlap
+	c.index += p.Index
 }
 
 // Figures returns what has been gathered, nil if nothing has.
@@ -232,6 +244,10 @@ func (c *Collector) Figures() *Figures {
 		f.Top1, f.Top5, f.Overlap = float64(c.top1)/n, float64(c.top5)/n, c.overlap/n
 		f.WorstCosine = c.at[extreme(c.cosine, -1)]
 		f.WorstKL = c.at[extreme(c.kl, 1)]
+		if c.argmax {
+			index := c.index / n
+			f.Index = &index
+		}
 	}
 	return f
 }

@@ -25,6 +25,9 @@ const statePrefix = "state."
 //	logits    floating point [m, vocabulary]: scores of the token to come next
 //	position  integers [m]: which token each row comes after; may be absent
 //	          if every token has a row
+//	argmax_idx, argmax_val
+//	          integers and floating point [m, parts of the vocabulary], in place
+//	          of logits: what a head with argmax_in_model gives
 //	state.*   what the states of that name hold after the last token; may be
 //	          absent
 //
@@ -35,6 +38,8 @@ type Golden struct {
 	row    map[int]int // of a position
 	vocab  int
 	logits array
+	index  array // with logits those of the best tokens; vocab is the number of parts
+	argmax bool
 	states map[string]array
 	close  func() error
 }
@@ -112,22 +117,38 @@ func readGolden(name string, f tensors) (*Golden, error) {
 		return nil, errors.New("tensor tokens is empty")
 	}
 
+	what := "logits"
 	if g.logits, ok, err = get("logits", 2); err != nil {
 		return nil, err
 	}
 	if !ok {
-		if _, argmax := all["argmax_idx"]; argmax {
-			return nil, fmt.Errorf("it holds the best tokens of each part of the LM head (argmax_idx), not logits: %w", errors.ErrUnsupported)
+		what = "argmax_val"
+		if g.index, g.argmax, err = get("argmax_idx", 2); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("no tensor logits (found %s): wanted tokens, logits and perhaps position", list(names))
+		if !g.argmax {
+			return nil, fmt.Errorf("no tensor logits (found %s): wanted tokens, logits and perhaps position", list(names))
+		}
+		if g.logits, ok, err = get("argmax_val", 2); err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("a tensor argmax_idx, but no argmax_val (found %s)", list(names))
+		}
+		if !slices.Equal(g.index.shape, g.logits.shape) {
+			return nil, fmt.Errorf("tensors argmax_idx and argmax_val have the shapes %v and %v, wanted the same", g.index.shape, g.logits.shape)
+		}
+		if _, err := g.index.ints("argmax_idx", 0, 1<<24); err != nil {
+			return nil, err
+		}
 	}
-	if err := g.logits.float("logits"); err != nil {
+	if err := g.logits.float(what); err != nil {
 		return nil, err
 	}
 	rows := g.logits.shape[0]
 	g.vocab = g.logits.shape[1]
 	if rows == 0 || g.vocab == 0 {
-		return nil, fmt.Errorf("tensor logits has shape %v: there is nothing to compare", g.logits.shape)
+		return nil, fmt.Errorf("tensor %s has shape %v: there is nothing to compare", what, g.logits.shape)
 	}
 
 	p, ok, err := get("position", 1)
@@ -140,7 +161,7 @@ func readGolden(name string, f tensors) (*Golden, error) {
 			return nil, err
 		}
 		if len(at) != rows {
-			return nil, fmt.Errorf("tensor position has %d elements, but logits %d rows", len(at), rows)
+			return nil, fmt.Errorf("tensor position has %d elements, but %s %d rows", len(at), what, rows)
 		}
 		for i, q := range at {
 			if j, twice := g.row[int(q)]; twice {
@@ -149,7 +170,7 @@ func readGolden(name string, f tensors) (*Golden, error) {
 			g.row[int(q)] = i
 		}
 	case rows != len(g.tokens):
-		return nil, fmt.Errorf("logits has %d rows for %d tokens, and there is no tensor position to say which rows these are", rows, len(g.tokens))
+		return nil, fmt.Errorf("%s has %d rows for %d tokens, and there is no tensor position to say which rows these are", what, rows, len(g.tokens))
 	default:
 		for i := range rows {
 			g.row[i] = i
@@ -216,6 +237,18 @@ func (a *array) ints(name string, lo, hi int32) ([]int32, error) {
 	return v, nil
 }
 
+// numbers decodes integers that ints has accepted, from the given one on.
+func (a *array) numbers(dst []float32, from int) {
+	for i := range dst {
+		switch a.dtype {
+		case safetensors.I32, safetensors.U32:
+			dst[i] = float32(binary.LittleEndian.Uint32(a.data[4*(from+i):]))
+		default:
+			dst[i] = float32(binary.LittleEndian.Uint64(a.data[8*(from+i):]))
+		}
+	}
+}
+
 // float reports whether the elements are of a type that floats decodes.
 func (a *array) float(name string) error {
 	switch a.dtype {
@@ -248,7 +281,12 @@ func (g *Golden) Describe() string { return g.name }
 
 func (g *Golden) plan(l limits) (sequence, error) {
 	s := sequence{prompt: len(g.tokens), total: len(g.tokens)}
-	if l.vocab != g.vocab {
+	switch {
+	case g.argmax && l.parts == 0:
+		return s, fmt.Errorf("golden %s has the best tokens of %d parts of the vocabulary, the package gives logits: hold it to a golden with logits", g.name, g.vocab)
+	case g.argmax && l.parts != g.vocab:
+		return s, fmt.Errorf("golden %s has the best tokens of %d parts of the vocabulary, the package of %d: they are not of the same model", g.name, g.vocab, l.parts)
+	case !g.argmax && l.vocab != g.vocab:
 		return s, fmt.Errorf("golden %s has %d logits per token, the package has %d: they are not of the same model", g.name, g.vocab, l.vocab)
 	}
 	want := len(g.tokens)
@@ -270,16 +308,26 @@ func (g *Golden) plan(l limits) (sequence, error) {
 
 func (g *Golden) walk(ctx context.Context, s sequence, w *walker) error {
 	row := make([]float32, g.vocab)
+	if g.argmax {
+		row = make([]float32, 2*g.vocab)
+	}
 	for i, t := range g.tokens[:s.total] {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var logits []float32
+		var have []float32
 		if r, ok := g.row[i]; ok {
-			g.logits.floats(row, r*g.vocab)
-			logits = row
+			g.logits.floats(row[:g.vocab], r*g.vocab)
+			if g.argmax {
+				g.index.numbers(row[g.vocab:], r*g.vocab)
+			}
+			have = row
 		}
-		if err := w.visit(i, t, logits); err != nil {
+		visit := w.visit
+		if g.argmax {
+			visit = w.visitRow
+		}
+		if err := visit(i, t, have); err != nil {
 			return err
 		}
 	}

@@ -90,7 +90,11 @@ func TestGoldenErrors(t *testing.T) {
 	}{
 		{"no tensor tokens", []safetensors.Named{logits}},
 		{"no tensor logits", []safetensors.Named{tokens}},
-		{"argmax_idx", []safetensors.Named{tokens, named("argmax_idx", safetensors.I32, i32s(1), 1, 1)}},
+		{"a tensor argmax_idx, but no argmax_val", []safetensors.Named{tokens, named("argmax_idx", safetensors.I32, i32s(1), 1, 1)}},
+		{"have the shapes [1 1] and [1 2]", []safetensors.Named{tokens, named("argmax_idx", safetensors.I32, i32s(1), 1, 1), named("argmax_val", safetensors.F32, f32s(1, 2), 1, 2)}},
+		{"element 0 of tensor argmax_idx is -1", []safetensors.Named{tokens, named("argmax_idx", safetensors.I32, i32s(-1), 1, 1), named("argmax_val", safetensors.F32, f32s(1), 1, 1)}},
+		{"argmax_val is I32", []safetensors.Named{tokens, named("argmax_idx", safetensors.I32, i32s(1), 1, 1), named("argmax_val", safetensors.I32, i32s(1), 1, 1)}},
+		{"argmax_val has 1 rows for 2 tokens", []safetensors.Named{tokens, named("argmax_idx", safetensors.I32, i32s(1), 1, 1), named("argmax_val", safetensors.F32, f32s(1), 1, 1)}},
 		{"tokens has shape [2 1], wanted 1 dimensions", []safetensors.Named{named("tokens", safetensors.I32, i32s(1, 2), 2, 1), logits}},
 		{"tokens is F32, wanted I32 or I64", []safetensors.Named{named("tokens", safetensors.F32, f32s(1, 2), 2), logits}},
 		{"element 1 of tensor tokens is -2", []safetensors.Named{named("tokens", safetensors.I32, i32s(1, -2), 2), logits}},
@@ -112,10 +116,6 @@ func TestGoldenErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%v, want an error with %q and the file's name", err, c.want)
 		}
-	}
-	_, err := OpenGolden(writeGolden(t, tokens, named("argmax_idx", safetensors.I32, i32s(1), 1, 1)))
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("argmax: %v, want ErrUnsupported", err)
 	}
 	if _, err := OpenGolden(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
@@ -146,6 +146,7 @@ func FuzzGolden(f *testing.F) {
 		{named("tokens", safetensors.I64, i64s(1, 2, 3), 3), named("logits", safetensors.F16, f16s(1, 2, 3, 4), 2, 2), named("position", safetensors.I32, i32s(2, 1), 2)},
 		{named("tokens", safetensors.U32, i32s(1), 1), named("logits", safetensors.BF16, f16s(1), 1, 1), named("state.kv", safetensors.F16, f16s(1, 2), 2)},
 		{named("tokens", safetensors.I32, i32s(1), 1), named("argmax_idx", safetensors.I32, i32s(1), 1, 1)},
+		{named("tokens", safetensors.I32, i32s(1), 1), named("argmax_idx", safetensors.I64, i64s(1, 2), 1, 2), named("argmax_val", safetensors.F16, f16s(1, 2), 1, 2)},
 	} {
 		b, err := os.ReadFile(writeGolden(f, file...))
 		if err != nil {
@@ -162,7 +163,11 @@ func FuzzGolden(f *testing.F) {
 		if err != nil {
 			return
 		}
-		seq, err := g.plan(limits{context: 8, vocab: g.vocab})
+		l := limits{context: 8, vocab: g.vocab}
+		if g.argmax {
+			l.parts = g.vocab
+		}
+		seq, err := g.plan(l)
 		if err == nil && (seq.total < 1 || seq.total > min(8, len(g.tokens))) {
 			t.Fatalf("a sequence of %d tokens", seq.total)
 		}
@@ -172,6 +177,9 @@ func FuzzGolden(f *testing.F) {
 				t.Fatalf("position %d of %d", p, len(g.tokens))
 			}
 			g.logits.floats(row, r*g.vocab)
+			if g.argmax {
+				g.index.numbers(row, r*g.vocab)
+			}
 		}
 		for _, a := range g.states {
 			n := 1

@@ -97,6 +97,9 @@ func (w *walker) watchLayers(t Target) error {
 	default:
 		return errors.New("hidden states can only be compared with the reference of a checkpoint")
 	}
+	if w.pkg.Monolithic() {
+		return errors.New("a monolithic package shows no hidden states between its parts")
+	}
 	if s.Layers < len(w.pkg.Chunks) {
 		return fmt.Errorf("the package has %d chunks, the checkpoint only %d layers", len(w.pkg.Chunks), s.Layers)
 	}

@@ -17,7 +17,9 @@ type Limits struct {
 	MaxKL         float64 `json:"max_kl"`
 	// MinTop1 is the lowest fraction of positions with the same best token in
 	// infer only, which gives logits at every position. (The few positions of
-	// the contract sequence would make one near-tie a failure.)
+	// the contract sequence would make one near-tie a failure.) Of a package
+	// that gives the best token of each part of the vocabulary, it is the
+	// lowest fraction of equal ones, too.
 	MinTop1 float64 `json:"min_top1"`
 	// MinPrefill is the lowest cosine at any position between the contract
 	// sequence and infer only, both of the package.
@@ -107,6 +109,9 @@ func (r *Report) judge() {
 		}
 		if s.f == r.Infer && s.f.Top1 < l.MinTop1 {
 			fail("%s: the best token is the same at %.4f of the positions, below %v", s.name, s.f.Top1, l.MinTop1)
+		}
+		if s.f.Index != nil && *s.f.Index < l.MinTop1 {
+			fail("%s: %.4f of the best tokens of the vocabulary's parts are the same, below %v", s.name, *s.f.Index, l.MinTop1)
 		}
 	}
 	if r.Prefill != nil && finite("prefill against infer", r.Prefill) && r.Prefill.Cosine.Min < l.MinPrefill {

@@ -69,6 +69,11 @@ type Report struct {
 	// Prefill is the contract sequence against infer only, both of the
 	// package.
 	Prefill *Figures `json:"prefill_against_infer"`
+	// Anemll is ANEMLL's own call sequence against infer only, both of the
+	// package, over the last positions: what its runtimes make of caches that
+	// are rotated. nil if no cache is, or the sequence does not reach behind
+	// the window. It is not held to limits, as nothing here runs that way.
+	Anemll *Figures `json:"anemll_sequence_against_infer,omitempty"`
 
 	// Layers compares what leaves each part with the reference.
 	Layers []LayerFigures `json:"layers,omitempty"`
@@ -116,6 +121,9 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 	start := time.Now()
 	p := m.Package()
 	l := limits{context: p.ContextLength, batch: p.BatchSize, vocab: p.VocabSize, hidden: p.HiddenSize, tokens: o.Tokens}
+	if p.Argmax {
+		l.parts = len(p.LogitsWidths)
+	}
 	if o.Tokens < 0 {
 		return nil, fmt.Errorf("%d tokens asked for", o.Tokens)
 	}
@@ -124,6 +132,12 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 		return nil, err
 	}
 	w := &walker{ctx: ctx, pkg: p, total: seq.total, prompt: seq.prompt, progress: o.Progress, start: start}
+	for _, c := range []*Collector{&w.contract, &w.infer, &w.generated, &w.prefill, &w.anemll} {
+		c.argmax = p.Argmax
+	}
+	if p.Window > 0 && seq.total > p.Window+1 {
+		w.tailFrom = max(p.Window, seq.total-anemllTail)
+	}
 	if err := w.lanes(m); err != nil {
 		return nil, err
 	}
@@ -138,10 +152,13 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 	if err := w.finish(); err != nil {
 		return nil, err
 	}
+	if err := w.anemllSequence(m); err != nil {
+		return nil, err
+	}
 
 	r := &Report{
 		Target: t.Describe(), Tokens: w.n, PromptTokens: seq.prompt, Context: p.ContextLength, Batch: p.BatchSize, Bits: WeightBits(p),
-		Contract: w.contract.Figures(), Infer: w.infer.Figures(), Generated: w.generated.Figures(), Prefill: w.prefill.Figures(),
+		Contract: w.contract.Figures(), Infer: w.infer.Figures(), Generated: w.generated.Figures(), Prefill: w.prefill.Figures(), Anemll: w.anemll.Figures(),
 		Layers: w.layerFigures(), Notes: slices.Clone(seq.notes), Failures: []string{}, Sequence: w.sequence,
 	}
 	if g, ok := t.(*Golden); ok {
@@ -166,6 +183,16 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 }
 
 func (w *walker) notes(r *Report) {
+	if w.pkg.Argmax {
+		r.Notes = append(r.Notes, fmt.Sprintf("the package gives the best token of each of %d parts of the vocabulary and its logit (argmax_in_model): the figures are over these logits, top-1 is the best of all tokens", len(w.pkg.LogitsWidths)))
+	}
+	if w.anemllErr != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("caches are rotated from position %d on: ANEMLL's own call sequence (batches there, too, and the last token of the prompt twice) fails: %v", w.pkg.Window, w.anemllErr))
+	}
+	if f := r.Anemll; f != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("caches are rotated from position %d on: ANEMLL's own call sequence (batches there, too, and the last token of the prompt twice) is off by a cosine of %.6f at worst and %.6f in the mean from infer only over the last %d positions, with the same best token at %.0f %% of them",
+			w.pkg.Window, f.Cosine.Min, f.Cosine.Mean, f.Positions, 100*f.Top1))
+	}
 	if w.batch == nil {
 		r.Notes = append(r.Notes, "there is no prefill to compare: "+w.pkg.NoPrefill)
 		return
@@ -181,7 +208,7 @@ func (w *walker) notes(r *Report) {
 // result is what one token's infer call gave.
 type result struct {
 	token  int32
-	logits []float32
+	logits []float32   // a row of scores
 	hidden [][]float32 // that left each part, if layers are compared
 	bad    *Where      // the first part whose output was not finite
 }
@@ -190,7 +217,7 @@ type result struct {
 // its batch.
 type pending struct {
 	*result
-	want    []float32 // the target's logits
+	want    []float32 // the target's row
 	hasWant bool
 	ref     [][]float32 // the reference's hidden states, if layers are compared
 }
@@ -218,6 +245,15 @@ type walker struct {
 
 	cmp                                 comparer
 	contract, infer, generated, prefill Collector
+	anemll                              Collector
+	parts                               []float32 // the target's row, if it had to be made
+
+	// Of the last positions, from tailFrom on (0: none), the rows of the infer
+	// lane, if ANEMLL's sequence is to be held to them.
+	tailFrom int
+	tail     [][]float32
+	// anemllErr is why that sequence does not run.
+	anemllErr error
 
 	layers *layerWatch // nil unless asked for
 
@@ -247,6 +283,7 @@ type lane struct {
 	mode   session.Mode
 	tokens int         // of the call in progress
 	hidden [][]float32 // of each part: rows of the call, if layers are compared
+	row    []float32   // of scores, if they are no logits
 	bad    *Where
 }
 
@@ -268,7 +305,7 @@ func (l *lane) tap(part, pos, rows int, hidden []float32) {
 			if rows > 1 {
 				at = pos + k/(len(hidden)/rows)
 			}
-			l.bad = &Where{Position: at, Part: l.w.partName(part), Function: l.function(part)}
+			l.bad = &Where{Position: at, Part: l.w.partName(part), Function: l.function(part, pos)}
 		}
 	}
 	if l.w.layers != nil {
@@ -279,14 +316,17 @@ func (l *lane) tap(part, pos, rows int, hidden []float32) {
 	}
 }
 
-func (l *lane) function(part int) string {
+func (l *lane) function(part, pos int) string {
+	p := l.w.pkg
 	switch {
-	case part == 0:
-		return l.w.pkg.EmbeddingsFunction
+	case part == 0 && !p.Monolithic():
+		return p.EmbeddingsFunction
 	case l.tokens > 1:
-		return l.w.pkg.PrefillFunction
+		return p.PrefillFunction
+	case p.Window > 0 && pos >= p.Window:
+		return p.InferRotateFunction
 	}
-	return l.w.pkg.InferFunction
+	return p.InferFunction
 }
 
 func (w *walker) partName(part int) string {
@@ -296,20 +336,107 @@ func (w *walker) partName(part int) string {
 	return fmt.Sprintf("part %d", part)
 }
 
-// call sends tokens through the package: one, or a batch. visit sees the
-// logits after the last one if there are any; they are valid during the call.
-func (l *lane) call(ctx context.Context, tokens []int32, visit func(logits []float32) error) error {
+// call sends tokens through the package: one, or a batch that it takes. visit
+// sees the row of scores after the last one if there are any; it is valid
+// during the call.
+func (l *lane) call(ctx context.Context, tokens []int32, visit func(row []float32) error) error {
 	l.tokens, l.bad = len(tokens), nil
 	at := l.s.Pos() + len(tokens) - 1
 	return l.s.Each(ctx, tokens, l.mode, func(pos int, logits []float32) error {
 		if pos != at {
 			return fmt.Errorf("the package gave logits after token %d, wanted %d", pos, at)
 		}
-		if l.bad == nil && firstNonFinite(logits) >= 0 {
-			l.bad = &Where{Position: pos, Part: l.w.pkg.Head.Name, Function: l.w.pkg.HeadFunction}
+		row := logits
+		if l.w.pkg.Argmax {
+			l.row = argmaxRow(l.row, l.s)
+			row = l.row
 		}
-		return visit(logits)
+		if l.bad == nil && firstNonFinite(row) >= 0 {
+			l.bad = &Where{Position: pos, Part: l.w.pkg.HeadPart().Name, Function: l.w.pkg.HeadFunction}
+			if l.w.pkg.Monolithic() {
+				l.bad.Function = l.function(1, pos)
+			}
+		}
+		return visit(row)
 	})
+}
+
+// A row of scores is a row of logits or, of a package that gives the best
+// token of each part of the vocabulary, their logits and then their indices in
+// the parts.
+
+// argmaxRow returns the row of scores that a session of such a package has.
+func argmaxRow(into []float32, s *session.Session) []float32 {
+	index, value := s.Argmax()
+	into = append(into[:0], value...)
+	for _, i := range index {
+		into = append(into, float32(i)) // exact: no vocabulary has 1<<24 tokens
+	}
+	return into
+}
+
+// rowOf returns the row that a package with all of the logits would give.
+func (w *walker) rowOf(logits []float32) []float32 {
+	if !w.pkg.Argmax || logits == nil {
+		return logits
+	}
+	n := len(w.pkg.LogitsWidths)
+	if w.parts == nil {
+		w.parts = make([]float32, 2*n)
+	}
+	at := 0
+	for i, width := range w.pkg.LogitsWidths {
+		part := logits[at : at+width]
+		best := 0
+		for k, v := range part {
+			if v > part[best] {
+				best = k
+			}
+		}
+		w.parts[i], w.parts[n+i] = part[best], float32(best)
+		at += width
+	}
+	return w.parts
+}
+
+// best returns the best token of a finite row.
+func (w *walker) best(row []float32) (int32, error) {
+	if !w.pkg.Argmax {
+		return arch.Argmax(row)
+	}
+	n := len(w.pkg.LogitsWidths)
+	part, err := arch.Argmax(row[:n])
+	if err != nil {
+		return 0, err
+	}
+	at := 0
+	for _, width := range w.pkg.LogitsWidths[:part] {
+		at += width
+	}
+	return int32(at) + int32(row[n+int(part)]), nil
+}
+
+// compare returns the figures of the row l against r, which is finite.
+func (w *walker) compare(r, l []float32) Point {
+	if !w.pkg.Argmax {
+		return w.cmp.compare(r, l)
+	}
+	n := len(w.pkg.LogitsWidths)
+	p := w.cmp.compare(r[:n], l[:n])
+	if p.NonFinite {
+		return p
+	}
+	a, err1 := w.best(r)
+	b, err2 := w.best(l)
+	p.Top1 = err1 == nil && err2 == nil && a == b
+	same := 0
+	for i := range n {
+		if r[n+i] == l[n+i] {
+			same++
+		}
+	}
+	p.Index = float64(same) / float64(n)
+	return p
 }
 
 // step sends one token through the infer lane.
@@ -318,11 +445,11 @@ func (w *walker) step(token int32) (*result, error) {
 	if n := len(w.results); n > 0 {
 		r, w.results = w.results[n-1], w.results[:n-1]
 	} else {
-		r = &result{logits: make([]float32, w.pkg.VocabSize)}
+		r = &result{}
 	}
 	r.token = token
-	err := w.single.call(w.ctx, []int32{token}, func(logits []float32) error {
-		copy(r.logits, logits)
+	err := w.single.call(w.ctx, []int32{token}, func(row []float32) error {
+		r.logits = append(r.logits[:0], row...)
 		return nil
 	})
 	if err != nil {
@@ -367,7 +494,7 @@ func (w *walker) draft(seq []int32, k int) ([]int32, error) {
 		if r.bad != nil {
 			break
 		}
-		next, err := arch.Argmax(r.logits)
+		next, err := w.best(r.logits)
 		if err != nil {
 			return nil, err
 		}
@@ -393,16 +520,25 @@ func (w *walker) next(token int32) (*result, error) {
 // visit compares the next token of the sequence. logits are the target's, nil
 // if it has none.
 func (w *walker) visit(pos int, token int32, logits []float32) error {
+	if logits != nil && len(logits) != w.pkg.VocabSize {
+		return fmt.Errorf("the target has %d logits, the package %d", len(logits), w.pkg.VocabSize)
+	}
+	if k := firstNonFinite(logits); k >= 0 {
+		return fmt.Errorf("the target's logit %d after token %d is %v: nothing can be held to it", k, pos, logits[k])
+	}
+	return w.visitRow(pos, token, w.rowOf(logits))
+}
+
+// visitRow is visit for a target that has rows of the package's kind.
+func (w *walker) visitRow(pos int, token int32, logits []float32) error {
 	switch {
 	case w.err != nil:
 		return w.err
 	case pos != w.n:
 		return fmt.Errorf("token %d follows token %d", pos, w.n-1)
-	case logits != nil && len(logits) != w.pkg.VocabSize:
-		return fmt.Errorf("the target has %d logits, the package %d", len(logits), w.pkg.VocabSize)
 	}
 	if k := firstNonFinite(logits); k >= 0 {
-		return fmt.Errorf("the target's logit %d after token %d is %v: nothing can be held to it", k, pos, logits[k])
+		return fmt.Errorf("the target's score %d after token %d is %v: nothing can be held to it", k, pos, logits[k])
 	}
 	r, err := w.next(token)
 	if err != nil {
@@ -412,11 +548,14 @@ func (w *walker) visit(pos int, token int32, logits []float32) error {
 	w.sequence = append(w.sequence, token)
 	w.report()
 	if logits != nil {
-		pt := w.cmp.compare(logits, r.logits)
+		pt := w.compare(logits, r.logits)
 		w.infer.Add(pos, pt, r.bad)
 		if pos >= w.prompt {
 			w.generated.Add(pos, pt, r.bad)
 		}
+	}
+	if w.tailFrom > 0 && pos >= w.tailFrom {
+		w.tail = append(w.tail, slices.Clone(r.logits))
 	}
 	var ref [][]float32
 	if w.layers != nil {
@@ -446,43 +585,48 @@ func (w *walker) visit(pos int, token int32, logits []float32) error {
 	return nil
 }
 
-// against compares logits of the batch lane at the position of a pending
+// against compares a row of the batch lane at the position of a pending
 // token.
 func (w *walker) against(p *pending, pos int, logits []float32) {
 	bad := w.batch.bad
 	if p.hasWant {
-		w.contract.Add(pos, w.cmp.compare(p.want, logits), bad)
+		w.contract.Add(pos, w.compare(p.want, logits), bad)
 	}
 	pt := Point{NonFinite: true}
 	if firstNonFinite(p.logits) < 0 {
-		pt = w.cmp.compare(p.logits, logits)
+		pt = w.compare(p.logits, logits)
 	} else if bad == nil {
 		bad = p.bad
 	}
 	w.prefill.Add(pos, pt, bad)
 }
 
-// flush sends the waiting tokens, a full batch, through the batch lane.
+// flush sends the waiting tokens, a full batch, through the batch lane: in one
+// call, unless the package takes no batch at that position.
 func (w *walker) flush() error {
 	tokens := make([]int32, len(w.waiting))
 	for i, p := range w.waiting {
 		tokens[i] = p.token
 	}
-	first := w.batch.s.Pos()
-	last := w.waiting[len(w.waiting)-1]
-	err := w.batch.call(w.ctx, tokens, func(logits []float32) error {
-		w.against(last, first+len(tokens)-1, logits)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if !w.pkg.LastTokenOutput && w.batch.bad != nil {
-		// No logits will tell.
-		w.prefill.Add(w.batch.bad.Position, Point{NonFinite: true}, w.batch.bad)
-	}
-	if w.layers != nil {
-		w.layers.addPrefill(w.waiting, w.batch.hidden, w.pkg.LastTokenOutput)
+	for done := 0; done < len(tokens); {
+		k := w.batch.s.NextCall(len(tokens) - done)
+		first := w.batch.s.Pos()
+		last := w.waiting[done+k-1]
+		err := w.batch.call(w.ctx, tokens[done:done+k], func(logits []float32) error {
+			w.against(last, first+k-1, logits)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if k > 1 && !w.pkg.LastTokenOutput && w.batch.bad != nil {
+			// No logits will tell.
+			w.prefill.Add(w.batch.bad.Position, Point{NonFinite: true}, w.batch.bad)
+		}
+		if w.layers != nil && k == len(tokens) {
+			w.layers.addPrefill(w.waiting, w.batch.hidden, w.pkg.LastTokenOutput)
+		}
+		done += k
 	}
 	for _, p := range w.waiting {
 		w.results, p.result = append(w.results, p.result), nil
@@ -522,6 +666,42 @@ func (w *walker) finish() error {
 	}
 	w.waiting = nil
 	return nil
+}
+
+// anemllTail is the number of positions over which ANEMLL's sequence is held to
+// infer only.
+const anemllTail = 16
+
+// anemllSequence feeds what comes before the tail as ANEMLL's runtimes feed a
+// prompt, the tail token by token, and compares.
+func (w *walker) anemllSequence(m *session.Model) error {
+	if len(w.tail) == 0 {
+		return nil
+	}
+	l, err := w.newLane(m, session.AnemllSequence)
+	if err != nil {
+		return err
+	}
+	add := func(pos int) func([]float32) error {
+		return func(row []float32) error {
+			pt := Point{NonFinite: true}
+			if want := w.tail[pos-w.tailFrom]; firstNonFinite(want) < 0 {
+				pt = w.compare(want, row)
+			}
+			w.anemll.Add(pos, pt, l.bad)
+			return nil
+		}
+	}
+	err = l.call(w.ctx, w.sequence[:w.tailFrom+1], add(w.tailFrom))
+	l.mode = session.InferOnly
+	for pos := w.tailFrom + 1; pos < w.n && err == nil; pos++ {
+		err = l.call(w.ctx, w.sequence[pos:pos+1], add(pos))
+	}
+	if err != nil && w.ctx.Err() == nil {
+		// It can be that its batches do not even fit the caches.
+		w.anemll, w.anemllErr, err = Collector{}, err, nil
+	}
+	return err
 }
 
 // hidden sees the reference's hidden states.

@@ -28,6 +28,7 @@ type Target interface {
 // limits are what a sequence has to respect.
 type limits struct {
 	context, batch, vocab, hidden int
+	parts                         int // of the vocabulary, if the package gives the best token of each; else 0
 	tokens                        int // asked for; 0 leaves it to the target
 }
 
@@ -120,7 +121,7 @@ func (g *Greedy) walk(ctx context.Context, s sequence, w *walker) error {
 	g.observe(w)
 	defer g.Ref.Observe(arch.Observer{})
 	c := arch.Continuation{Ref: g.Ref, Visit: w.visit}
-	if w.pkg.Meta.Rewindable() {
+	if w.pkg.Rewindable() {
 		c.Draft = w.draft
 	}
 	_, err := c.Greedy(ctx, g.Prompt, s.total-s.prompt)

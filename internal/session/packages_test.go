@@ -17,6 +17,7 @@ import (
 	"anemone/internal/engine"
 	"anemone/internal/runner"
 	"anemone/internal/session"
+	"anemone/internal/session/sessiontest"
 )
 
 // recorder writes down the calls of the decoder.
@@ -37,9 +38,9 @@ func (r recorder) Predict(ctx context.Context, f string, in, out runner.Values, 
 
 // openSynthetic writes, opens and loads a synthetic package. calls returns the
 // calls of the decoder's first chunk since it was asked last.
-func openSynthetic(t *testing.T, s *synthetic) (m *session.Model, calls func() string) {
+func openSynthetic(t *testing.T, s *sessiontest.Package) (m *session.Model, calls func() string) {
 	t.Helper()
-	m, calls, err := loadFolder(t, s.write(t), max(s.chunks, 1))
+	m, calls, err := loadFolder(t, s.Write(t), max(s.Chunks, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func holdScores(t *testing.T, s *session.Session, argmax bool, want []float64) {
 	}
 	index, value := s.Argmax()
 	at := 0
-	for i, n := range synSplit {
+	for i, n := range sessiontest.Widths {
 		part := want[at : at+n]
 		top := slices.Max(part)
 		if int(index[i]) != slices.Index(part, top) || !(math.Abs(float64(value[i])-top) <= near) {
@@ -124,48 +125,48 @@ func holdScores(t *testing.T, s *session.Session, argmax bool, want []float64) {
 func TestPackagesOfEveryKind(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		s    synthetic
+		s    sessiontest.Package
 		// feed is the calls that 15 tokens take, each those of the mode Contract.
 		feed, each string
 	}{
-		{"chunked", synthetic{context: 16, batch: 4, chunks: 2},
+		{"chunked", sessiontest.Package{Context: 16, Batch: 4, Chunks: 2},
 			"prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14", "prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14"},
-		{"one chunk, compiled", synthetic{context: 16, batch: 5, chunks: 1, forms: []string{".mlmodelc"}},
+		{"one chunk, compiled", sessiontest.Package{Context: 16, Batch: 5, Chunks: 1, Forms: []string{".mlmodelc"}},
 			"prefill@0 prefill@5 infer@10 infer@11 infer@12 infer@13 infer@14", "prefill@0 prefill@5 prefill@10"},
-		{"last token's state", synthetic{context: 16, batch: 5, chunks: 2, lastToken: true},
+		{"last token's state", sessiontest.Package{Context: 16, Batch: 5, Chunks: 2, LastToken: true},
 			"prefill@0 prefill@5 prefill@10", "prefill@0 prefill@5 prefill@10"},
-		{"state longer than the context", synthetic{context: 16, state: 40, batch: 4, chunks: 2, params: []string{"state_length: 40"}},
+		{"state longer than the context", sessiontest.Package{Context: 16, State: 40, Batch: 4, Chunks: 2, Params: []string{"state_length: 40"}},
 			"prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14", "prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14"},
-		{"no prefill_dynamic_slice", synthetic{context: 16, batch: 4, chunks: 2, oneAtATime: true}, ones(0, 15), ones(0, 15)},
-		{"update_mask_prefill", synthetic{context: 16, batch: 4, chunks: 2, updateMask: true},
+		{"no prefill_dynamic_slice", sessiontest.Package{Context: 16, Batch: 4, Chunks: 2, OneAtATime: true}, ones(0, 15), ones(0, 15)},
+		{"update_mask_prefill", sessiontest.Package{Context: 16, Batch: 4, Chunks: 2, UpdateMask: true},
 			"prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14", "prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14"},
-		{"argmax", synthetic{context: 16, batch: 7, chunks: 2, argmax: true},
+		{"argmax", sessiontest.Package{Context: 16, Batch: 7, Chunks: 2, Argmax: true},
 			"prefill@0 prefill@7 infer@14", "prefill@0 prefill@7 infer@14"},
-		{"monolithic, logits of all tokens", synthetic{context: 16, batch: 5, prefillGives: "all"},
+		{"monolithic, logits of all tokens", sessiontest.Package{Context: 16, Batch: 5, PrefillGives: "all"},
 			"prefill@0 prefill@5 infer@10 infer@11 infer@12 infer@13 infer@14", "prefill@0 prefill@5 prefill@10"},
-		{"monolithic, logits of all tokens to be used", synthetic{context: 16, batch: 5, prefillGives: "all", lastToken: true, forms: []string{".mlmodelc"}},
+		{"monolithic, logits of all tokens to be used", sessiontest.Package{Context: 16, Batch: 5, PrefillGives: "all", LastToken: true, Forms: []string{".mlmodelc"}},
 			"prefill@0 prefill@5 prefill@10", "prefill@0 prefill@5 prefill@10"},
-		{"monolithic, logits of the first token", synthetic{context: 16, batch: 5, prefillGives: "first"},
+		{"monolithic, logits of the first token", sessiontest.Package{Context: 16, Batch: 5, PrefillGives: "first"},
 			"prefill@0 prefill@5 infer@10 infer@11 infer@12 infer@13 infer@14", "prefill@0 prefill@5 prefill@10"},
-		{"monolithic, hidden state", synthetic{context: 16, batch: 4, prefillGives: "hidden", argmax: true, updateMask: true},
+		{"monolithic, hidden state", sessiontest.Package{Context: 16, Batch: 4, PrefillGives: "hidden", Argmax: true, UpdateMask: true},
 			"prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14", "prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14"},
-		{"monolithic, main", synthetic{context: 16, batch: 4, onlyMain: true}, strings.ReplaceAll(ones(0, 15), "infer", "main"), strings.ReplaceAll(ones(0, 15), "infer", "main")},
-		{"window that nothing rotates", synthetic{context: 24, window: 16, batch: 4, chunks: 2},
+		{"monolithic, main", sessiontest.Package{Context: 16, Batch: 4, OnlyMain: true}, strings.ReplaceAll(ones(0, 15), "infer", "main"), strings.ReplaceAll(ones(0, 15), "infer", "main")},
+		{"window that nothing rotates", sessiontest.Package{Context: 24, Window: 16, Batch: 4, Chunks: 2},
 			"prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14", "prefill@0 prefill@4 prefill@8 infer@12 infer@13 infer@14"},
-		{"rotated", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true},
+		{"rotated", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true},
 			"prefill@0 prefill@4 " + turned(8, 15), "prefill@0 prefill@4 " + turned(8, 15)},
-		{"rotated, no batch across the window", synthetic{context: 24, window: 10, batch: 4, chunks: 1, rotate: true},
+		{"rotated, no batch across the window", sessiontest.Package{Context: 24, Window: 10, Batch: 4, Chunks: 1, Rotate: true},
 			"prefill@0 prefill@4 infer@8 infer@9 " + turned(10, 15), "prefill@0 prefill@4 infer@8 infer@9 " + turned(10, 15)},
-		{"rotated, split", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true, split: true, forms: []string{".mlmodelc"}},
+		{"rotated, split", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true, Split: true, Forms: []string{".mlmodelc"}},
 			"prefill@0 prefill@4 " + turned(8, 15), "prefill@0 prefill@4 " + turned(8, 15)},
-		{"rotated, split, named", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true, split: true,
-			params: []string{"ffn: syn_FFN_PF_chunk_01of02.mlmodelc", "pf: syn_FFN_PF_chunk_01of02_rot.mlmodelc"}},
+		{"rotated, split, named", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true, Split: true,
+			Params: []string{"ffn: syn_FFN_PF_chunk_01of02.mlmodelc", "pf: syn_FFN_PF_chunk_01of02_rot.mlmodelc"}},
 			"prefill@0 prefill@4 " + turned(8, 15), "prefill@0 prefill@4 " + turned(8, 15)},
-		{"rotated, update_mask", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true, updateMask: true},
+		{"rotated, update_mask", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true, UpdateMask: true},
 			"prefill@0 prefill@4 " + turned(8, 15), "prefill@0 prefill@4 " + turned(8, 15)},
-		{"rotated, monolithic", synthetic{context: 24, window: 8, batch: 4, rotate: true, prefillGives: "hidden"},
+		{"rotated, monolithic", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Rotate: true, PrefillGives: "hidden"},
 			"prefill@0 prefill@4 " + turned(8, 15), "prefill@0 prefill@4 " + turned(8, 15)},
-		{"rotated, last token's state, argmax", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true, lastToken: true, argmax: true},
+		{"rotated, last token's state, argmax", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true, LastToken: true, Argmax: true},
 			"prefill@0 prefill@4 " + turned(8, 15), "prefill@0 prefill@4 " + turned(8, 15)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,15 +174,15 @@ func TestPackagesOfEveryKind(t *testing.T) {
 			if len(m.Package().Problems) > 1 || len(m.Package().Problems) == 1 && !strings.Contains(c.name, "nothing rotates") {
 				t.Errorf("problems: %q", m.Package().Problems)
 			}
-			if got, want := m.Package().ContextLength, min(c.s.context, 24); got != want && !(c.s.window == 16 && got == 16) {
+			if got, want := m.Package().ContextLength, min(c.s.Context, 24); got != want && !(c.s.Window == 16 && got == 16) {
 				t.Errorf("a context of %d, want %d", got, want)
 			}
 			s, err := m.NewSession()
 			if err != nil {
 				t.Fatal(err)
 			}
-			tokens := synTokens(15)
-			want := c.s.reference(tokens)
+			tokens := sessiontest.Tokens(15)
+			want := c.s.Reference(tokens)
 
 			// At once, and what is before it in prompts of every length.
 			if _, err := s.Feed(t.Context(), tokens); err != nil {
@@ -190,27 +191,27 @@ func TestPackagesOfEveryKind(t *testing.T) {
 			if got := calls(); got != c.feed {
 				t.Errorf("Feed: calls %s, want %s", got, c.feed)
 			}
-			holdScores(t, s, c.s.argmax, want[14])
+			holdScores(t, s, c.s.Argmax, want[14])
 			for n := 1; n < 15; n++ {
 				s.Reset()
 				if _, err := s.Feed(t.Context(), tokens[:n]); err != nil {
 					t.Fatal(err)
 				}
-				holdScores(t, s, c.s.argmax, want[n-1])
+				holdScores(t, s, c.s.Argmax, want[n-1])
 				if _, err := s.Feed(t.Context(), tokens[n:]); err != nil { // the rest behind it
 					t.Fatal(err)
 				}
-				holdScores(t, s, c.s.argmax, want[14])
+				holdScores(t, s, c.s.Argmax, want[14])
 			}
 			calls()
 			for _, mode := range []session.Mode{session.Contract, session.InferOnly} {
 				s.Reset()
 				n := 0
 				err := s.Each(t.Context(), tokens, mode, func(pos int, logits []float32) error {
-					if pos != s.Pos()-1 || (logits == nil) != c.s.argmax {
+					if pos != s.Pos()-1 || (logits == nil) != c.s.Argmax {
 						return fmt.Errorf("position %d, logits %v at %d", pos, logits, s.Pos())
 					}
-					holdScores(t, s, c.s.argmax, want[pos])
+					holdScores(t, s, c.s.Argmax, want[pos])
 					n++
 					return nil
 				})
@@ -246,28 +247,28 @@ func callsOf(f string, from, to int) string {
 func TestAnemllSequence(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		s     synthetic
+		s     sessiontest.Package
 		n     int
 		calls string
 		// simulate feeds the tokens as ANEMLL does, all but the repetition.
-		simulate func(m *simulator, tokens []int32)
+		simulate func(m *sessiontest.Simulator, tokens []int32)
 		wrong    bool
 	}{
-		{"plain", synthetic{context: 24, batch: 4, chunks: 2}, 8, "prefill@0 prefill@4 infer@7", oneByOne, false},
-		{"plain, one by one", synthetic{context: 24, batch: 4, chunks: 2, oneAtATime: true}, 3, "infer@0 infer@1 infer@2 infer@2", oneByOne, false},
-		{"within the window", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true}, 7, "prefill@0 infer@4 infer@5 infer@6 infer@6", oneByOne, false},
-		{"behind it", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true}, 11,
+		{"plain", sessiontest.Package{Context: 24, Batch: 4, Chunks: 2}, 8, "prefill@0 prefill@4 infer@7", oneByOne, false},
+		{"plain, one by one", sessiontest.Package{Context: 24, Batch: 4, Chunks: 2, OneAtATime: true}, 3, "infer@0 infer@1 infer@2 infer@2", oneByOne, false},
+		{"within the window", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true}, 7, "prefill@0 infer@4 infer@5 infer@6 infer@6", oneByOne, false},
+		{"behind it", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true}, 11,
 			"prefill@0 prefill@4 infer_rotate@8 infer_rotate@9 infer_rotate@10 infer_rotate@10", oneByOne, true},
-		{"a batch behind it", synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true}, 13,
-			"prefill@0 prefill@4 prefill_rotate@8 infer_rotate@12 infer_rotate@12", func(m *simulator, tokens []int32) {
+		{"a batch behind it", sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true}, 13,
+			"prefill@0 prefill@4 prefill_rotate@8 infer_rotate@12 infer_rotate@12", func(m *sessiontest.Simulator, tokens []int32) {
 				oneByOne(m, tokens[:8])
-				m.rotateBatch(tokens[8:12], 8)
-				m.append(tokens[12], 12)
+				m.RotateBatch(tokens[8:12], 8)
+				m.Append(tokens[12], 12)
 			}, true},
-		{"monolithic", synthetic{context: 24, window: 10, batch: 4, rotate: true, prefillGives: "hidden"}, 14,
-			"prefill@0 prefill@4 infer@8 infer@9 prefill_rotate@10 infer_rotate@13", func(m *simulator, tokens []int32) {
+		{"monolithic", sessiontest.Package{Context: 24, Window: 10, Batch: 4, Rotate: true, PrefillGives: "hidden"}, 14,
+			"prefill@0 prefill@4 infer@8 infer@9 prefill_rotate@10 infer_rotate@13", func(m *sessiontest.Simulator, tokens []int32) {
 				oneByOne(m, tokens[:10])
-				m.rotateBatch(tokens[10:14], 10)
+				m.RotateBatch(tokens[10:14], 10)
 			}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -276,11 +277,11 @@ func TestAnemllSequence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tokens := synTokens(c.n + 3)
-			sim := newSimulator(&c.s)
+			tokens := sessiontest.Tokens(c.n + 3)
+			sim := sessiontest.NewSimulator(&c.s)
 			c.simulate(sim, tokens[:c.n])
-			want := sim.append(tokens[c.n-1], c.n-1)
-			true_ := c.s.reference(tokens)
+			want := sim.Append(tokens[c.n-1], c.n-1)
+			true_ := c.s.Reference(tokens)
 			visits := 0
 			err = s.Each(t.Context(), tokens[:c.n], session.AnemllSequence, func(pos int, logits []float32) error {
 				visits++
@@ -307,7 +308,7 @@ func TestAnemllSequence(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d := farthest(logits, sim.append(tokens[i], i)); !(d <= 1e-4) {
+				if d := farthest(logits, sim.Append(tokens[i], i)); !(d <= 1e-4) {
 					t.Errorf("afterwards, at %d: logits differ by %v", i, d)
 				}
 			}
@@ -324,22 +325,22 @@ func TestAnemllSequence(t *testing.T) {
 	}
 }
 
-func oneByOne(m *simulator, tokens []int32) {
+func oneByOne(m *sessiontest.Simulator, tokens []int32) {
 	for i, t := range tokens {
-		m.append(t, i)
+		m.Append(t, i)
 	}
 }
 
 // A rotated cache goes back only as long as it was not rotated.
 func TestRewindRotated(t *testing.T) {
-	syn := synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true}
+	syn := sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true}
 	m, _ := openSynthetic(t, &syn)
 	s, err := m.NewSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := synTokens(20)
-	want := syn.reference(tokens)
+	tokens := sessiontest.Tokens(20)
+	want := syn.Reference(tokens)
 	feed := func(from, to int) {
 		t.Helper()
 		if _, err := s.Feed(t.Context(), tokens[from:to]); err != nil {
@@ -378,8 +379,8 @@ func TestRewindRotated(t *testing.T) {
 
 // A failed call of a rotated cache leaves no one knows what.
 func TestFailureRotated(t *testing.T) {
-	syn := synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true}
-	dir := syn.write(t)
+	syn := sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true}
+	dir := syn.Write(t)
 	p, err := anemll.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -405,8 +406,8 @@ func TestFailureRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	tokens := synTokens(20)
-	want := syn.reference(tokens)
+	tokens := sessiontest.Tokens(20)
+	want := syn.Reference(tokens)
 	for _, c := range []struct {
 		call  string
 		stale bool
@@ -475,12 +476,12 @@ func (f failing) Predict(ctx context.Context, fn string, in, out runner.Values, 
 func TestGenerateEveryKind(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		s    synthetic
+		s    sessiontest.Package
 	}{
-		{"logits", synthetic{context: 16, batch: 4, chunks: 2}},
-		{"argmax", synthetic{context: 16, batch: 4, chunks: 2, argmax: true}},
-		{"rotated", synthetic{context: 16, window: 6, batch: 4, chunks: 2, rotate: true, split: true}},
-		{"rotated, monolithic, argmax", synthetic{context: 16, window: 6, batch: 4, rotate: true, argmax: true, prefillGives: "hidden"}},
+		{"logits", sessiontest.Package{Context: 16, Batch: 4, Chunks: 2}},
+		{"argmax", sessiontest.Package{Context: 16, Batch: 4, Chunks: 2, Argmax: true}},
+		{"rotated", sessiontest.Package{Context: 16, Window: 6, Batch: 4, Chunks: 2, Rotate: true, Split: true}},
+		{"rotated, monolithic, argmax", sessiontest.Package{Context: 16, Window: 6, Batch: 4, Rotate: true, Argmax: true, PrefillGives: "hidden"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, _ := openSynthetic(t, &c.s)
@@ -489,7 +490,7 @@ func TestGenerateEveryKind(t *testing.T) {
 				t.Fatal(err)
 			}
 			for round := range 2 { // the second prompt departs from the context
-				prompt := synTokens(9 + round)
+				prompt := sessiontest.Tokens(9 + round)
 				seq := slices.Clone(prompt) // what the context should hold
 				tokens, shifts := 0, 0
 				for e, err := range s.Generate(t.Context(), prompt, session.Options{MaxTokens: 24, Pinned: 3}) {
@@ -498,7 +499,7 @@ func TestGenerateEveryKind(t *testing.T) {
 					}
 					switch e.Kind {
 					case session.Token:
-						l := c.s.reference(seq)
+						l := c.s.Reference(seq)
 						want := l[len(l)-1]
 						if w := slices.Index(want, slices.Max(want)); int(e.Token) != w {
 							t.Fatalf("token %d is %d, want %d", tokens, e.Token, w)
@@ -519,7 +520,7 @@ func TestGenerateEveryKind(t *testing.T) {
 }
 
 func TestArgmaxDoesNotSample(t *testing.T) {
-	m, calls := openSynthetic(t, &synthetic{context: 16, batch: 4, chunks: 1, argmax: true})
+	m, calls := openSynthetic(t, &sessiontest.Package{Context: 16, Batch: 4, Chunks: 1, Argmax: true})
 	s, err := m.NewSession()
 	if err != nil {
 		t.Fatal(err)
@@ -528,7 +529,7 @@ func TestArgmaxDoesNotSample(t *testing.T) {
 		t.Error("a best token before any was fed")
 	}
 	for _, o := range []session.Sampling{{Temperature: 0.7}, {RepetitionPenalty: 1.1}} {
-		for _, err := range s.Generate(t.Context(), synTokens(3), session.Options{Sampling: o}) {
+		for _, err := range s.Generate(t.Context(), sessiontest.Tokens(3), session.Options{Sampling: o}) {
 			if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "argmax_in_model") || !strings.Contains(err.Error(), "temperature 0") {
 				t.Errorf("%+v: %v", o, err)
 			}
@@ -541,10 +542,10 @@ func TestArgmaxDoesNotSample(t *testing.T) {
 
 // Of two forms the compiled one is taken, unless it cannot be read.
 func TestBothForms(t *testing.T) {
-	syn := synthetic{context: 16, batch: 4, chunks: 2, forms: []string{".mlpackage", ".mlmodelc"}}
-	dir := syn.write(t)
-	tokens := synTokens(7)
-	want := syn.reference(tokens)
+	syn := sessiontest.Package{Context: 16, Batch: 4, Chunks: 2, Forms: []string{".mlpackage", ".mlmodelc"}}
+	dir := syn.Write(t)
+	tokens := sessiontest.Tokens(7)
+	want := syn.Reference(tokens)
 	hold := func(problems int) *anemll.Package {
 		t.Helper()
 		m, _, err := loadFolder(t, dir, 2)
@@ -589,15 +590,15 @@ func TestBothForms(t *testing.T) {
 func TestNoAllocationsInAnyKind(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		s    synthetic
+		s    sessiontest.Package
 	}{
-		{"update mask", synthetic{context: 512, batch: 4, chunks: 2, updateMask: true}},
-		{"argmax", synthetic{context: 512, batch: 4, chunks: 2, argmax: true}},
-		{"rotated", synthetic{context: 512, window: 8, batch: 4, chunks: 2, rotate: true}},
-		{"monolithic", synthetic{context: 512, batch: 4, prefillGives: "all", lastToken: true}},
+		{"update mask", sessiontest.Package{Context: 512, Batch: 4, Chunks: 2, UpdateMask: true}},
+		{"argmax", sessiontest.Package{Context: 512, Batch: 4, Chunks: 2, Argmax: true}},
+		{"rotated", sessiontest.Package{Context: 512, Window: 8, Batch: 4, Chunks: 2, Rotate: true}},
+		{"monolithic", sessiontest.Package{Context: 512, Batch: 4, PrefillGives: "all", LastToken: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := anemll.Open(c.s.write(t))
+			p, err := anemll.Open(c.s.Write(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -613,7 +614,7 @@ func TestNoAllocationsInAnyKind(t *testing.T) {
 			}
 			ctx := t.Context()
 			for _, n := range []int{1, 4, 5} {
-				tokens := synTokens(n)
+				tokens := sessiontest.Tokens(n)
 				feed := func() {
 					if _, err := s.Feed(ctx, tokens); err != nil {
 						t.Fatal(err)
@@ -635,13 +636,13 @@ func TestNoAllocationsInAnyKind(t *testing.T) {
 
 // Sessions of one model run at the same time.
 func TestParallelRotatedSessions(t *testing.T) {
-	syn := synthetic{context: 24, window: 8, batch: 4, chunks: 2, rotate: true, split: true}
+	syn := sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true, Split: true}
 	m, _ := openSynthetic(t, &syn)
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
-			tokens := synTokens(12 + i)
-			want := syn.reference(tokens)
+			tokens := sessiontest.Tokens(12 + i)
+			want := syn.Reference(tokens)
 			s, err := m.NewSession()
 			if err != nil {
 				t.Error(err)

@@ -49,7 +49,12 @@ type golden struct {
 
 func readGolden(t *testing.T, elem ...string) golden {
 	t.Helper()
-	f, err := safetensors.Open(testutil.Shared(t, elem...))
+	return readGoldenFile(t, testutil.Shared(t, elem...))
+}
+
+func readGoldenFile(t *testing.T, path string) golden {
+	t.Helper()
+	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -296,6 +296,15 @@ func (s *Session) fits(n int) bool {
 	return s.prefill != nil && n >= s.prefill.rows && s.Pos()+s.prefill.rows <= s.m.pkg.PrefillLimit
 }
 
+// NextCall returns how many of n > 0 tokens the next call of the mode Contract
+// takes: a batch, or one.
+func (s *Session) NextCall(n int) int {
+	if s.fits(n) {
+		return s.prefill.rows
+	}
+	return 1
+}
+
 // advance sends as many tokens as the step takes through embeddings and
 // chunks.
 func (s *Session) advance(ctx context.Context, st *step, tokens []int32) error {

@@ -1,4 +1,7 @@
-package session_test
+// Package sessiontest has packages for tests: a transformer of two layers that
+// a few loops in float64 can compute, in every form that ANEMLL gives its
+// packages.
+package sessiontest
 
 import (
 	"encoding/binary"
@@ -19,51 +22,54 @@ import (
 	"anemone/mil"
 )
 
-// A synthetic package is a transformer of two layers, small enough that a few
-// loops in float64 say what it has to compute, in every form that ANEMLL gives
-// its packages. Layer 0 looks at the last window tokens if there is a window,
+// Package is a transformer of two layers, small enough that a few loops in
+// float64 say what it has to compute, in a form that ANEMLL gives its packages.
+// Layer 0 looks at the last window tokens if there is a window,
 // layer 1 at all of them. Keys and queries carry their positions; there is a
 // gain where others have their final norm, so that one shows that it is there.
-type synthetic struct {
-	context int // width of the mask
-	state   int // rows of the full cache; 0: context
-	window  int // rows of the local cache; 0: no local cache
-	batch   int
-	chunks  int // 1 or 2; 0: monolithic
+type Package struct {
+	Context int // width of the mask
+	State   int // rows of the full cache; 0: context
+	Window  int // rows of the local cache; 0: no local cache
+	Batch   int
+	Chunks  int // 1 or 2; 0: monolithic
 
-	rotate     bool // with infer_rotate and prefill_rotate
-	split      bool // these in files of their own
-	argmax     bool
-	updateMask bool // prefill writes caches by update_mask
-	oneAtATime bool // meta.yaml allows no prefill
-	lastToken  bool // prefill_last_token_output
-	// prefillGives is what a monolithic prefill gives: "all" logits of all
+	Rotate     bool // with infer_rotate and prefill_rotate
+	Split      bool // these in files of their own
+	Argmax     bool
+	UpdateMask bool // prefill writes caches by update_mask
+	OneAtATime bool // meta.yaml allows no prefill
+	LastToken  bool // prefill_last_token_output
+	// PrefillGives is what a monolithic prefill gives: "all" logits of all
 	// tokens, "first" the logits of the first one (without the final norm, as
 	// ANEMLL's llama has it), "hidden" the first one's state.
-	prefillGives string
-	onlyMain     bool // one function, main
-	forms        []string
-	params       []string // further lines of meta.yaml
+	PrefillGives string
+	OnlyMain     bool     // one function, main
+	Forms        []string // ".mlpackage" (if there are none), ".mlmodelc"
+	Params       []string // further lines of meta.yaml
 }
 
 const (
-	synHidden, synHeads, synDim, synVocab = 8, 2, 4, 13
-	synInner                              = 12
+	hidden, heads, dim = 8, 2, 4
+	inner              = 12
+	// Vocab is the number of tokens.
+	Vocab = 13
 )
 
-var synSplit = []int{5, 4, 4}
+// Widths are the parts of the vocabulary that the head has.
+var Widths = []int{5, 4, 4}
 
-// synWeights are rows x cols each; every element is a multiple of 1/32 and so
+// weights are rows x cols each; every element is a multiple of 1/32 and so
 // the same number in fp16 and float64.
-type synWeights struct {
+type weights struct {
 	embed, head, gain []float64
 	position          []float64 // context x dim
-	layers            [2]synLayer
+	layers            [2]layerWeights
 }
 
-type synLayer struct{ q, k, v, o, up, down []float64 }
+type layerWeights struct{ q, k, v, o, up, down []float64 }
 
-func (s *synthetic) weights() *synWeights {
+func (s *Package) weights() *weights {
 	r := rand.New(rand.NewPCG(7, 8))
 	m := func(n int, scale float64) []float64 {
 		w := make([]float64, n)
@@ -72,11 +78,11 @@ func (s *synthetic) weights() *synWeights {
 		}
 		return w
 	}
-	w := &synWeights{embed: m(synVocab*synHidden, 2), head: m(synVocab*synHidden, 1), gain: m(synHidden, 2), position: m(s.context*synDim, 1)}
+	w := &weights{embed: m(Vocab*hidden, 2), head: m(Vocab*hidden, 1), gain: m(hidden, 2), position: m(s.Context*dim, 1)}
 	for i := range w.layers {
-		w.layers[i] = synLayer{
-			q: m(synHeads*synDim*synHidden, 1), k: m(synDim*synHidden, 1), v: m(synDim*synHidden, 1), o: m(synHidden*synHeads*synDim, 1),
-			up: m(synInner*synHidden, 0.5), down: m(synHidden*synInner, 0.5),
+		w.layers[i] = layerWeights{
+			q: m(heads*dim*hidden, 1), k: m(dim*hidden, 1), v: m(dim*hidden, 1), o: m(hidden*heads*dim, 1),
+			up: m(inner*hidden, 0.5), down: m(hidden*inner, 0.5),
 		}
 	}
 	return w
@@ -97,16 +103,16 @@ func mulVec(w, x []float64) []float64 {
 // values.
 func attend(q []float64, k, v [][]float64) []float64 {
 	out := make([]float64, 0, len(q))
-	for h := range synHeads {
+	for h := range heads {
 		p, sum := make([]float64, len(k)), 0.0
 		for i := range k {
-			for d := range synDim {
-				p[i] += q[h*synDim+d] * k[i][d] * 0.5
+			for d := range dim {
+				p[i] += q[h*dim+d] * k[i][d] * 0.5
 			}
 			p[i] = math.Exp(p[i])
 			sum += p[i]
 		}
-		for d := range synDim {
+		for d := range dim {
 			y := 0.0
 			for i := range v {
 				y += p[i] / sum * v[i][d]
@@ -119,27 +125,28 @@ func attend(q []float64, k, v [][]float64) []float64 {
 
 // caches are the keys and values that a layer sees, in the order in which it
 // has them.
-type synCache struct{ k, v [][]float64 }
+type cache struct{ k, v [][]float64 }
 
-// simulator computes in float64 what the graphs compute, cache row by cache
+// Simulator computes in float64 what the graphs compute, cache row by cache
 // row. Fed one token at a time it is the definition: layer 0 drops its oldest
 // row when there are window of them.
-type simulator struct {
-	s      *synthetic
-	w      *synWeights
-	caches [2]synCache
+type Simulator struct {
+	s      *Package
+	w      *weights
+	caches [2]cache
 }
 
-func newSimulator(s *synthetic) *simulator { return &simulator{s: s, w: s.weights()} }
+// NewSimulator returns one that was fed nothing.
+func NewSimulator(s *Package) *Simulator { return &Simulator{s: s, w: s.weights()} }
 
-func (m *simulator) layer(l int, x []float64, pos int, see func(k, v []float64) synCache) []float64 {
+func (m *Simulator) layer(l int, x []float64, pos int, see func(k, v []float64) cache) []float64 {
 	w := &m.w.layers[l]
-	at := m.w.position[pos*synDim:][:synDim]
+	at := m.w.position[pos*dim:][:dim]
 	q, k, v := mulVec(w.q, x), mulVec(w.k, x), mulVec(w.v, x)
-	for d := range synDim {
+	for d := range dim {
 		k[d] += at[d]
-		for h := range synHeads {
-			q[h*synDim+d] += at[d]
+		for h := range heads {
+			q[h*dim+d] += at[d]
 		}
 	}
 	c := see(k, v)
@@ -159,92 +166,92 @@ func sum(a, b []float64) []float64 {
 	return c
 }
 
-// append feeds one token and returns the logits after it.
-func (m *simulator) append(token int32, pos int) []float64 {
-	x := m.w.embed[int(token)*synHidden:][:synHidden]
+// Append feeds one token and returns the logits after it.
+func (m *Simulator) Append(token int32, pos int) []float64 {
+	x := m.w.embed[int(token)*hidden:][:hidden]
 	for l := range 2 {
-		x = m.layer(l, x, pos, func(k, v []float64) synCache {
+		x = m.layer(l, x, pos, func(k, v []float64) cache {
 			c := &m.caches[l]
 			if l == 1 && pos < len(c.k) { // the same position again: its row is overwritten
 				c.k[pos], c.v[pos] = k, v
-				return synCache{c.k[:pos+1], c.v[:pos+1]}
+				return cache{c.k[:pos+1], c.v[:pos+1]}
 			}
-			if l == 0 && m.s.window == 0 && pos < len(c.k) || l == 0 && m.s.window > 0 && pos < m.s.window && pos < len(c.k) {
+			if l == 0 && m.s.Window == 0 && pos < len(c.k) || l == 0 && m.s.Window > 0 && pos < m.s.Window && pos < len(c.k) {
 				c.k[pos], c.v[pos] = k, v
-				return synCache{c.k[:pos+1], c.v[:pos+1]}
+				return cache{c.k[:pos+1], c.v[:pos+1]}
 			}
 			c.k, c.v = append(c.k, k), append(c.v, v)
-			if n := len(c.k) - m.s.window; l == 0 && m.s.window > 0 && n > 0 {
+			if n := len(c.k) - m.s.Window; l == 0 && m.s.Window > 0 && n > 0 {
 				c.k, c.v = c.k[n:], c.v[n:]
 			}
 			return *c
 		})
 	}
-	y := make([]float64, synHidden)
+	y := make([]float64, hidden)
 	for i := range y {
 		y[i] = x[i] * m.w.gain[i]
 	}
 	return mulVec(m.w.head, y)
 }
 
-// rotateBatch feeds a batch through prefill_rotate: the window moves on by the
+// RotateBatch feeds a batch through prefill_rotate: the window moves on by the
 // whole batch before any of its tokens looks.
-func (m *simulator) rotateBatch(tokens []int32, pos int) {
+func (m *Simulator) RotateBatch(tokens []int32, pos int) {
 	xs := make([][]float64, len(tokens))
 	for i, t := range tokens {
-		xs[i] = m.w.embed[int(t)*synHidden:][:synHidden]
+		xs[i] = m.w.embed[int(t)*hidden:][:hidden]
 	}
 	for l := range 2 {
 		w := &m.w.layers[l]
 		for i, x := range xs {
 			k, v := mulVec(w.k, x), mulVec(w.v, x)
-			for d := range synDim {
-				k[d] += m.w.position[(pos+i)*synDim+d]
+			for d := range dim {
+				k[d] += m.w.position[(pos+i)*dim+d]
 			}
 			m.caches[l].k, m.caches[l].v = append(m.caches[l].k, k), append(m.caches[l].v, v)
 		}
 		c := m.caches[l]
 		if l == 0 {
-			n := len(c.k) - m.s.window
+			n := len(c.k) - m.s.Window
 			c.k, c.v = c.k[n:], c.v[n:]
 			m.caches[l] = c
 		}
 		for i, x := range xs {
-			xs[i] = m.layer(l, x, pos+i, func(k, v []float64) synCache {
+			xs[i] = m.layer(l, x, pos+i, func(k, v []float64) cache {
 				if l == 0 {
 					return c // all of it, later tokens of the batch included
 				}
-				return synCache{c.k[:pos+i+1], c.v[:pos+i+1]}
+				return cache{c.k[:pos+i+1], c.v[:pos+i+1]}
 			})
 		}
 	}
 }
 
-// reference returns the logits after every token.
-func (s *synthetic) reference(tokens []int32) [][]float64 {
-	m := newSimulator(s)
+// Reference returns the logits after every token.
+func (s *Package) Reference(tokens []int32) [][]float64 {
+	m := NewSimulator(s)
 	var out [][]float64
 	for i, t := range tokens {
-		out = append(out, m.append(t, i))
+		out = append(out, m.Append(t, i))
 	}
 	return out
 }
 
-func (s *synthetic) stateRows() int {
-	if s.state > 0 {
-		return s.state
+func (s *Package) stateRows() int {
+	if s.State > 0 {
+		return s.State
 	}
-	return s.context
+	return s.Context
 }
 
 // graph builds the functions of one model. Weights are shared by name.
 type graph struct {
-	*synthetic
-	w      *synWeights
+	*Package
+	w      *weights
 	shared map[string]mil.Weight
 }
 
-func (s *synthetic) newGraph() *graph {
+func (s *Package) newGraph() *graph {
 	return &graph{s, s.weights(), map[string]mil.Weight{}}
 }
 
@@ -277,7 +284,7 @@ func gatherRows(b *mil.Builder, table, index *mil.Value) *mil.Value {
 }
 
 func (g *graph) heads(b *mil.Builder, x *mil.Value, n int) *mil.Value {
-	return nn.Transpose(b, nn.Reshape(b, x, 1, x.Type.Shape[1], n, synDim), 0, 2, 1, 3)
+	return nn.Transpose(b, nn.Reshape(b, x, 1, x.Type.Shape[1], n, dim), 0, 2, 1, 3)
 }
 
 // cacheWrite puts rows [1, 1, T, dim] into a slot of a state and returns the
@@ -321,46 +328,46 @@ const (
 func (g *graph) decoder(t testing.TB, name string, first, last int) *mil.Function {
 	rows := 1
 	if strings.HasPrefix(name, "prefill") {
-		rows = g.batch
+		rows = g.Batch
 	}
-	rotate, mono, prefill := strings.HasSuffix(name, "_rotate"), g.chunks == 0, rows > 1
+	rotate, mono, prefill := strings.HasSuffix(name, "_rotate"), g.Chunks == 0, rows > 1
 	b := mil.NewBuilder(name, mil.CoreML8)
 	var x *mil.Value
 	if mono {
 		ids := b.Input(anemll.InputIDs, mil.TensorOf(mil.Int32, 1, rows))
-		x = gatherRows(b, g.weight(t, b, "embed", g.w.embed, synVocab, synHidden), ids)
+		x = gatherRows(b, g.weight(t, b, "embed", g.w.embed, Vocab, hidden), ids)
 	} else {
-		x = b.Input(anemll.HiddenStates, mil.TensorOf(mil.Float16, 1, rows, synHidden))
+		x = b.Input(anemll.HiddenStates, mil.TensorOf(mil.Float16, 1, rows, hidden))
 	}
 	position := b.Input(anemll.PositionIDs, mil.TensorOf(mil.Int32, rows))
-	mask := b.Input(anemll.CausalMask, mil.TensorOf(mil.Float16, 1, 1, rows, g.context))
+	mask := b.Input(anemll.CausalMask, mil.TensorOf(mil.Float16, 1, 1, rows, g.Context))
 	pos := b.Input(anemll.CurrentPos, mil.TensorOf(mil.Int32, 1))
 	var update *mil.Value
-	if g.updateMask && name == "prefill" {
-		update = b.Input(anemll.UpdateMask, mil.TensorOf(mil.Float16, 1, 1, g.context, rows))
+	if g.UpdateMask && name == "prefill" {
+		update = b.Input(anemll.UpdateMask, mil.TensorOf(mil.Float16, 1, 1, g.Context, rows))
 	}
 	slots := 4
-	if g.window > 0 {
+	if g.Window > 0 {
 		slots = 2
 	}
 	var local *mil.Value
-	if g.window > 0 {
-		local = b.Input(localCache, mil.StateOf(mil.Float16, 2, 1, g.window, synDim))
+	if g.Window > 0 {
+		local = b.Input(localCache, mil.StateOf(mil.Float16, 2, 1, g.Window, dim))
 	}
-	full := b.Input(fullCache, mil.StateOf(mil.Float16, slots, 1, g.stateRows(), synDim))
+	full := b.Input(fullCache, mil.StateOf(mil.Float16, slots, 1, g.stateRows(), dim))
 
-	at := b.Op("expand_dims", mil.A("x", gatherRows(b, g.weight(t, b, "position", g.w.position, g.context, synDim), position)), mil.A("axes", b.Const(mil.Ints(0, 1))))
+	at := b.Op("expand_dims", mil.A("x", gatherRows(b, g.weight(t, b, "position", g.w.position, g.Context, dim), position)), mil.A("axes", b.Const(mil.Ints(0, 1))))
 	for l := first; l < last; l++ {
 		w := &g.w.layers[l]
 		n := func(s string) string { return fmt.Sprintf("layers_%d_%s", l, s) }
-		q := nn.Add(b, g.heads(b, g.mul(t, b, x, n("q"), w.q), synHeads), at)
+		q := nn.Add(b, g.heads(b, g.mul(t, b, x, n("q"), w.q), heads), at)
 		k := nn.Add(b, g.heads(b, g.mul(t, b, x, n("k"), w.k), 1), at)
 		v := g.heads(b, g.mul(t, b, x, n("v"), w.v), 1)
 		state, slot, turn := full, l, rotate
 		switch {
-		case g.window > 0 && l == 0:
+		case g.Window > 0 && l == 0:
 			state, slot = local, 0
-		case g.window > 0:
+		case g.Window > 0:
 			slot, turn = 0, false
 		default:
 			turn = false
@@ -368,28 +375,28 @@ func (g *graph) decoder(t testing.TB, name string, first, last int) *mil.Functio
 		kk := cacheWrite(b, state, slot, k, pos, update, turn)
 		vv := cacheWrite(b, state, slot+slots/2, v, pos, update, turn)
 		see := mask
-		if r := state.Type.Shape[2]; r < g.context {
+		if r := state.Type.Shape[2]; r < g.Context {
 			see = nn.Slice(b, mask, 3, 0, r)
-		} else if r > g.context {
-			kk, vv = nn.Slice(b, kk, 2, 0, g.context), nn.Slice(b, vv, 2, 0, g.context)
+		} else if r > g.Context {
+			kk, vv = nn.Slice(b, kk, 2, 0, g.Context), nn.Slice(b, vv, 2, 0, g.Context)
 		}
 		y := nn.Attention(b, q, kk, vv, see, 0.5)
-		y = nn.Reshape(b, nn.Transpose(b, y, 0, 2, 1, 3), 1, rows, synHeads*synDim)
+		y = nn.Reshape(b, nn.Transpose(b, y, 0, 2, 1, 3), 1, rows, heads*dim)
 		x = nn.Add(b, x, g.mul(t, b, y, n("o"), w.o))
 		up := b.Op("tanh", mil.A("x", g.mul(t, b, x, n("up"), w.up)))
 		x = nn.Add(b, x, g.mul(t, b, up, n("down"), w.down))
 	}
-	norm := func(x *mil.Value) *mil.Value { return nn.Mul(b, x, g.weight(t, b, "gain", g.w.gain, synHidden)) }
+	norm := func(x *mil.Value) *mil.Value { return nn.Mul(b, x, g.weight(t, b, "gain", g.w.gain, hidden)) }
 	switch {
 	case last < 2:
 		b.Output(anemll.OutputHiddenStates, x)
-	case mono && (!prefill || g.prefillGives == "all"):
-		g.scores(t, b, norm(x), g.argmax && !prefill)
-	case mono && g.prefillGives == "first":
+	case mono && (!prefill || g.PrefillGives == "all"):
+		g.scores(t, b, norm(x), g.Argmax && !prefill)
+	case mono && g.PrefillGives == "first":
 		g.scores(t, b, nn.Slice(b, x, 1, 0, 1), false)
 	case !prefill:
 		b.Output(anemll.OutputHiddenStates, norm(x))
-	case g.lastToken:
+	case g.LastToken:
 		b.Output(anemll.OutputHiddenStates, nn.Slice(b, norm(x), 1, rows-1, rows))
 	default:
 		b.Output(anemll.OutputHiddenStates, nn.Slice(b, x, 1, 0, 1))
@@ -405,8 +412,8 @@ func (g *graph) decoder(t testing.TB, name string, first, last int) *mil.Functio
 func (g *graph) scores(t testing.TB, b *mil.Builder, x *mil.Value, argmax bool) {
 	at := 0
 	var index, value []*mil.Value
-	for i, n := range synSplit {
-		y := g.mul(t, b, x, fmt.Sprintf("head%d", i), g.w.head[at*synHidden:(at+n)*synHidden])
+	for i, n := range Widths {
+		y := g.mul(t, b, x, fmt.Sprintf("head%d", i), g.w.head[at*hidden:(at+n)*hidden])
 		at += n
 		if !argmax {
 			b.Output(fmt.Sprintf("logits%d", i+1), y)
@@ -432,7 +439,7 @@ func model(main string, funcs ...*mil.Function) *coreml.Model {
 }
 
 // parts returns the models by their file names without extension.
-func (s *synthetic) parts(t testing.TB) map[string]*coreml.Model {
+func (s *Package) parts(t testing.TB) map[string]*coreml.Model {
 	t.Helper()
 	out := map[string]*coreml.Model{}
 	names := []string{"infer", "prefill"}
@@ -445,11 +452,11 @@ func (s *synthetic) parts(t testing.TB) map[string]*coreml.Model {
 		}
 		return fs
 	}
-	if s.rotate && !s.split {
+	if s.Rotate && !s.Split {
 		names = append(names, rotated...)
 	}
-	if s.chunks == 0 {
-		if s.onlyMain {
+	if s.Chunks == 0 {
+		if s.OnlyMain {
 			f := functions([]string{"main"}, 0, 2)
 			out["syn_monolithic_full"] = model("", f...)
 			return out
@@ -460,28 +467,28 @@ func (s *synthetic) parts(t testing.TB) map[string]*coreml.Model {
 	g := s.newGraph()
 	b := mil.NewBuilder("main", mil.CoreML8)
 	ids := b.Input(anemll.InputIDs, mil.TensorOf(mil.Int32, 1, mil.Dynamic))
-	b.Output(anemll.HiddenStates, gatherRows(b, g.weight(t, b, "embed", g.w.embed, synVocab, synHidden), ids))
+	b.Output(anemll.HiddenStates, gatherRows(b, g.weight(t, b, "embed", g.w.embed, Vocab, hidden), ids))
 	f, err := b.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	emb := model("", f)
 	in := &emb.Functions[0].Inputs[0]
-	in.Shape, in.Shapes = []int{1, 1}, [][]int{{1, 1}, {1, s.batch}}
+	in.Shape, in.Shapes = []int{1, 1}, [][]int{{1, 1}, {1, s.Batch}}
 	out["syn_embeddings"] = emb
 
 	b = mil.NewBuilder("main", mil.CoreML8)
-	g.scores(t, b, b.Input(anemll.HiddenStates, mil.TensorOf(mil.Float16, 1, 1, synHidden)), s.argmax)
+	g.scores(t, b, b.Input(anemll.HiddenStates, mil.TensorOf(mil.Float16, 1, 1, hidden)), s.Argmax)
 	if f, err = b.Build(); err != nil {
 		t.Fatal(err)
 	}
 	out["syn_lm_head"] = model("", f)
 
-	for c := range s.chunks {
-		first, last := c*2/s.chunks, (c+1)*2/s.chunks
-		name := fmt.Sprintf("syn_FFN_PF_chunk_%02dof%02d", c+1, s.chunks)
+	for c := range s.Chunks {
+		first, last := c*2/s.Chunks, (c+1)*2/s.Chunks
+		name := fmt.Sprintf("syn_FFN_PF_chunk_%02dof%02d", c+1, s.Chunks)
 		out[name] = model("infer", functions(names, first, last)...)
-		if s.rotate && s.split {
+		if s.Rotate && s.Split {
 			out[name+"_rot"] = model("infer_rotate", functions(rotated, first, last)...)
 		}
 	}
@@ -489,40 +496,40 @@ func (s *synthetic) parts(t testing.TB) map[string]*coreml.Model {
 }
 
 // meta returns the text of meta.yaml.
-func (s *synthetic) meta() string {
-	lines := []string{fmt.Sprintf("context_length: %d", s.context), fmt.Sprintf("batch_size: %d", s.batch), "model_prefix: syn"}
+func (s *Package) meta() string {
+	lines := []string{fmt.Sprintf("context_length: %d", s.Context), fmt.Sprintf("batch_size: %d", s.Batch), "model_prefix: syn"}
 	text := "model_info:\n"
-	if s.chunks == 0 {
+	if s.Chunks == 0 {
 		text += "  model_type: monolithic\n"
 		lines = append(lines, "lut_bits: none")
 	} else {
-		lines = append(lines, "lut_ffn: none", fmt.Sprintf("num_chunks: %d", s.chunks))
+		lines = append(lines, "lut_ffn: none", fmt.Sprintf("num_chunks: %d", s.Chunks))
 	}
 	flag := func(name string, v bool) {
 		if v {
 			lines = append(lines, name+": true")
 		}
 	}
-	flag("prefill_dynamic_slice", !s.oneAtATime && !s.updateMask)
-	flag("update_mask_prefill", s.updateMask)
-	flag("argmax_in_model", s.argmax)
-	flag("split_rotate", s.split)
-	flag("prefill_last_token_output", s.lastToken)
-	if s.window > 0 {
-		lines = append(lines, fmt.Sprintf("sliding_window: %d", s.window))
+	flag("prefill_dynamic_slice", !s.OneAtATime && !s.UpdateMask)
+	flag("update_mask_prefill", s.UpdateMask)
+	flag("argmax_in_model", s.Argmax)
+	flag("split_rotate", s.Split)
+	flag("prefill_last_token_output", s.LastToken)
+	if s.Window > 0 {
+		lines = append(lines, fmt.Sprintf("sliding_window: %d", s.Window))
 	}
 	text += "  parameters:\n"
-	for _, l := range append(lines, s.params...) {
+	for _, l := range append(lines, s.Params...) {
 		text += "    " + l + "\n"
 	}
 	return text
 }
 
-// write writes the package into a new folder.
-func (s *synthetic) write(t testing.TB) string {
+// Write writes the package into a new folder.
+func (s *Package) Write(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	forms := s.forms
+	forms := s.Forms
 	if forms == nil {
 		forms = []string{".mlpackage"}
 	}
@@ -545,12 +552,12 @@ func (s *synthetic) write(t testing.TB) string {
 	return dir
 }
 
-// synTokens returns n tokens without a pattern.
-func synTokens(n int) []int32 {
+// Tokens returns n tokens without a pattern.
+func Tokens(n int) []int32 {
 	r := rand.New(rand.NewPCG(3, uint64(n)))
 	out := make([]int32, n)
 	for i := range out {
-		out[i] = int32(r.IntN(synVocab))
+		out[i] = int32(r.IntN(Vocab))
 	}
 	return out
 }
