@@ -11,36 +11,117 @@ import (
 
 	"anemone"
 	"anemone/internal/inspect"
+	"anemone/internal/lint"
 )
 
+// inspectFlags are the flags of inspect.
+type inspectFlags struct {
+	json, operations, weights, mil, full bool
+	function                             string
+	lint, strict, deep                   bool
+	os                                   string
+	ignore                               []string
+}
+
 func newInspect() *cobra.Command {
-	var asJSON, ops bool
+	var f inspectFlags
 	cmd := &cobra.Command{
 		Use:   "inspect PATH",
-		Short: "Say what a package, a Core ML model or a checkpoint holds",
+		Short: "Say what a package, a Core ML model or a checkpoint holds, and lint it",
 		Long: `Inspect says what lies at PATH: a package (its parts, functions, inputs, outputs,
 states, weights by encoding, an estimate of the memory it takes, and whatever is
-odd about it), a single .mlpackage, or a checkpoint and whether it can be
-converted. Weights are not read.`,
+odd about it), a single .mlpackage, .mlmodel or .mlmodelc, or a checkpoint and
+whether it can be converted. Files of weights are mapped, not read.
+
+--mil prints the program as text, --weights a tree of all weights, --lint what is
+known to go wrong on the Neural Engine: each in place of the summary.
+
+With --lint the exit status is 1 if there are errors, with --strict also if there
+are warnings. docs/lint.md lists the rules.`,
 		Example: `  anemone inspect Qwen3-0.6B-ane
-  anemone inspect Qwen3-0.6B-ane/qwen_lm_head_lut6.mlpackage --operations
+  anemone inspect Qwen3-0.6B-ane/qwen_lm_head_lut6.mlmodelc --operations
+  anemone inspect chunk.mlpackage --mil --function infer | less
+  anemone inspect Qwen3-0.6B-ane --weights
+  anemone inspect Qwen3-0.6B-ane --lint --os ios18 --strict
   anemone inspect Qwen3-0.6B --json`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			r, err := anemone.Inspect(a[0])
+			o, err := f.options()
 			if err != nil {
+				return &statusError{exitUsage, err}
+			}
+			r, err := anemone.InspectWith(cmd.Context(), a[0], o)
+			if err != nil {
+				if f.lint {
+					// Nothing was found, neither good nor bad.
+					return &statusError{exitUsage, err}
+				}
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), r)
+			if f.json {
+				err = writeJSON(cmd.OutOrStdout(), r)
+			} else {
+				f.print(cmd.OutOrStdout(), r)
 			}
-			printInspection(cmd.OutOrStdout(), r, ops)
-			return nil
+			if err == nil && r.Lint != nil && (r.Lint.Errors > 0 || f.strict && r.Lint.Warnings > 0) {
+				return &statusError{exitFailed, nil}
+			}
+			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&ops, "operations", false, "count the operations of every function by type")
+	fs := cmd.Flags()
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	fs.BoolVar(&f.operations, "operations", false, "count the operations of every function by type")
+	fs.BoolVar(&f.mil, "mil", false, "print the program as text")
+	fs.StringVar(&f.function, "function", "", "with --mil: print only the function of this `NAME`")
+	fs.BoolVar(&f.weights, "weights", false, "print all weights: encodings, shapes, sizes, and which functions share them")
+	fs.BoolVar(&f.full, "full", false, "shorten nothing: long literals, layers that are alike, places that are alike")
+	fs.BoolVar(&f.lint, "lint", false, "look for what is known to go wrong")
+	fs.BoolVar(&f.strict, "strict", false, "with --lint: exit with status 1 for warnings too")
+	fs.BoolVar(&f.deep, "deep", false, "with --lint: also read the weights")
+	fs.StringVar(&f.os, "os", "", "with --lint: the oldest `SYSTEM` that must load it, such as ios18 or macos15")
+	fs.StringSliceVar(&f.ignore, "ignore", nil, "with --lint: leave these `RULES` out")
 	return cmd
+}
+
+// options turns flags into what the library takes.
+func (f *inspectFlags) options() (anemone.InspectOptions, error) {
+	o := anemone.InspectOptions{Weights: f.weights, MIL: f.mil, Function: f.function, Full: f.full}
+	for flag, given := range map[string]bool{"strict": f.strict, "deep": f.deep, "os": f.os != "", "ignore": len(f.ignore) > 0} {
+		if given && !f.lint {
+			return o, fmt.Errorf("--%s is for --lint", flag)
+		}
+	}
+	if f.function != "" && !f.mil {
+		return o, fmt.Errorf("--function is for --mil")
+	}
+	if f.lint {
+		o.Lint = &anemone.LintOptions{Deep: f.deep, Ignore: f.ignore}
+		if f.os != "" {
+			var err error
+			if o.Lint.OS, err = lint.ParseOS(f.os); err != nil {
+				return o, fmt.Errorf("--os: %w", err)
+			}
+		}
+	}
+	return o, nil
+}
+
+func (f *inspectFlags) print(w io.Writer, r *anemone.Inspection) {
+	if f.operations || !f.mil && !f.weights && !f.lint {
+		printInspection(w, r, f.operations)
+	}
+	if f.mil {
+		printMIL(w, r)
+	}
+	if f.weights {
+		for _, m := range r.Models() {
+			printTree(w, m, f.full)
+		}
+	}
+	if r.Lint != nil {
+		printLint(w, r.Lint, f.full)
+	}
 }
 
 func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
@@ -85,7 +166,15 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 }
 
 func printModel(w io.Writer, m *inspect.Model, ops bool) {
-	fmt.Fprintf(w, "%s: specification %d, weights %s", m.Name, m.SpecVersion, bytesText(m.WeightBytes))
+	fmt.Fprintf(w, "%s: specification %d, ", m.Name, m.SpecVersion)
+	if c := m.Compiled; c != nil {
+		fmt.Fprintf(w, "compiled (format %d", c.Format)
+		if c.Compiler != "" {
+			fmt.Fprintf(w, ", coremlc %s", c.Compiler)
+		}
+		fmt.Fprint(w, "), ")
+	}
+	fmt.Fprintf(w, "weights %s", bytesText(m.WeightBytes))
 	if m.Description != "" {
 		fmt.Fprintf(w, ", %q", m.Description)
 	}
@@ -113,7 +202,15 @@ func printModel(w io.Writer, m *inspect.Model, ops bool) {
 		if len(rows) > 12 && !ops {
 			rows = append(rows[:6], []string{"...", fmt.Sprintf("%d more", len(rows)-7)}, rows[len(rows)-1])
 		}
-		table(w, "    ", rows)
+		e := f.Memory
+		memory := fmt.Sprintf("about %s on the Neural Engine: weights %s, activations %s, inputs and outputs %s", bytesText(e.Total()), bytesText(e.Weights), bytesText(e.Activations), bytesText(e.InOut))
+		if e.Weights == 0 && f.WeightBytes > 0 {
+			memory = "weights stay in the mapped file, rows are read as they are looked up"
+		}
+		if e.State > 0 {
+			memory += ", states " + bytesText(e.State)
+		}
+		table(w, "    ", append(rows, []string{"memory", memory}))
 		if ops {
 			var list [][]string
 			for _, name := range slices.Sorted(maps.Keys(f.Operations)) {
@@ -127,4 +224,92 @@ func printModel(w io.Writer, m *inspect.Model, ops bool) {
 		rows = append(rows, []string{e.Name, fmt.Sprintf("%d weights", e.Count), fmt.Sprintf("%d elements", e.Elements), bytesText(e.Bytes)})
 	}
 	table(w, "  ", rows)
+}
+
+// printMIL prints programs; where there are several, under the names of their
+// models.
+func printMIL(w io.Writer, r *anemone.Inspection) {
+	for _, m := range r.Models() {
+		if m.MIL == "" {
+			continue
+		}
+		if r.Model == nil {
+			fmt.Fprintf(w, "// %s\n", m.Name)
+		}
+		io.WriteString(w, m.MIL)
+	}
+}
+
+func printTree(w io.Writer, m *inspect.Model, full bool) {
+	fmt.Fprintf(w, "%s: %d weights, %s\n", m.Name, len(m.Tensors), bytesText(m.WeightBytes))
+	var rows [][]string
+	for _, r := range inspect.Tree(m.Tensors, full) {
+		name := strings.Repeat("  ", r.Depth) + r.Name
+		t := r.Tensor
+		if t == nil {
+			size := bytesText(r.Bytes)
+			if r.Alike > 1 {
+				name += fmt.Sprintf(" (%d alike)", r.Alike)
+				size += " each"
+			}
+			rows = append(rows, []string{name, "", "", size})
+			continue
+		}
+		row := []string{name, fmt.Sprint(t.Shape), t.Encoding, bytesText(r.Bytes)}
+		if len(m.Functions) > 1 {
+			row = append(row, strings.Join(t.Functions, ", "))
+		}
+		if full {
+			var at []string
+			for _, p := range t.Pieces {
+				s := fmt.Sprintf("@%d", p.Offset)
+				if p.Role != "" {
+					s = p.Role + " " + s
+				}
+				at = append(at, s)
+			}
+			row = append(row, strings.Join(at, ", "))
+		}
+		rows = append(rows, row)
+	}
+	table(w, "  ", rows)
+}
+
+func printLint(w io.Writer, l *inspect.Lint, full bool) {
+	const places = 6
+	for _, g := range lint.Groups(l.Findings) {
+		fmt.Fprintf(w, "%s: %s\n", g.Severity, g.Rule)
+		for i, f := range g.Findings {
+			if i == places && len(g.Findings) > places+1 && !full {
+				fmt.Fprintf(w, "  and %d more\n", len(g.Findings)-places)
+				break
+			}
+			name := f.Name
+			switch {
+			case full && len(f.More) > 0:
+				name += ", " + strings.Join(f.More, ", ")
+			case len(f.More) > 0:
+				name += fmt.Sprintf(" and %d more", len(f.More))
+			}
+			var parts []string
+			for _, s := range []string{f.Where(), name, f.Found} {
+				if s != "" {
+					parts = append(parts, s)
+				}
+			}
+			fmt.Fprintf(w, "  %s\n", strings.Join(parts, ": "))
+		}
+		fmt.Fprintf(w, "  why: %s\n  fix: %s\n", g.Why, g.Fix)
+	}
+	if len(l.Findings) == 0 {
+		fmt.Fprintln(w, "nothing found")
+		return
+	}
+	count := func(n int, one string) string {
+		if n != 1 {
+			one += "s"
+		}
+		return fmt.Sprintf("%d %s", n, one)
+	}
+	fmt.Fprintf(w, "%s, %s, %s\n", count(l.Errors, "error"), count(l.Warnings, "warning"), count(l.Infos, "note"))
 }

@@ -1,8 +1,11 @@
 // Package inspect says what a model or a package holds, without running it:
 // functions with their inputs, outputs and states, weights by encoding and
-// what they weigh, and an estimate of the memory that running it takes.
+// what they weigh, and an estimate of the memory that running it takes; if
+// asked for, the program as text, every weight and where it lies, and what
+// the linter finds.
 //
-// It reads the description and the program, never the weights.
+// It reads the description and the program, never the weights (unless the
+// linter is told to).
 package inspect
 
 import (
@@ -13,6 +16,9 @@ import (
 	"strings"
 
 	"anemone/coreml"
+	"anemone/internal/ane"
+	"anemone/internal/inspect/stored"
+	"anemone/internal/lint"
 	"anemone/mil"
 )
 
@@ -28,6 +34,20 @@ type Model struct {
 	Weights         []Encoding        `json:"weights"`
 	WeightBytes     int64             `json:"weight_bytes"` // each stored weight once
 	Metadata        map[string]string `json:"metadata,omitempty"`
+	// Compiled says what only a compiled bundle has.
+	Compiled *Compiled `json:"compiled,omitempty"`
+	// Tensors lists every weight, MIL is the program as text: if asked for.
+	Tensors []Tensor `json:"tensors,omitempty"`
+	MIL     string   `json:"mil,omitempty"`
+}
+
+// Compiled is what a compiled bundle says of its making.
+type Compiled struct {
+	// Format is the version of the compiled format, which decides the oldest
+	// system that loads it.
+	Format int `json:"format"`
+	// Compiler is the version of the compiler; it decides nothing.
+	Compiler string `json:"compiler,omitempty"`
 }
 
 // Function describes one entry point.
@@ -42,8 +62,25 @@ type Function struct {
 	// model share them on disk, but the Neural Engine keeps a copy for each.
 	WeightBytes int64 `json:"weight_bytes"`
 	// StateBytes is the size of all states.
-	StateBytes int64 `json:"state_bytes"`
+	StateBytes int64          `json:"state_bytes"`
+	Memory     FunctionMemory `json:"memory"`
 }
+
+// FunctionMemory estimates what a function takes on the Neural Engine, in
+// bytes. Activations and states are fp16, weights as they are stored.
+type FunctionMemory struct {
+	// Weights is the function's own copy: loading another function of the model
+	// takes another one. It is 0 for embeddings, which stay in the mapped file.
+	Weights int64 `json:"weights"`
+	// Activations is the most that is alive at one time, every result in a place
+	// of its own.
+	Activations int64 `json:"activations"`
+	InOut       int64 `json:"inputs_outputs"`
+	State       int64 `json:"state"` // one for all functions that share it
+}
+
+// Total is the sum.
+func (m FunctionMemory) Total() int64 { return m.Weights + m.Activations + m.InOut + m.State }
 
 // Feature describes an input, output or state.
 type Feature struct {
@@ -82,10 +119,12 @@ func Inspect(name string, m *coreml.Model) *Model {
 		Name: name, SpecVersion: m.SpecVersion, DefaultFunction: m.DefaultFunction,
 		Description: m.Metadata.ShortDescription, Author: m.Metadata.Author, Metadata: m.Metadata.User,
 	}
+	ts := stored.List(m.Program, nil)
 	for _, f := range m.Functions {
-		r.Functions = append(r.Functions, function(m, f))
+		r.Functions = append(r.Functions, function(m, f, ts))
 	}
-	r.weights(m.Program)
+	r.WeightBytes = stored.Total(ts)
+	r.Weights = encodings(ts)
 	return r
 }
 
@@ -97,7 +136,7 @@ func features(fs []coreml.Feature) []Feature {
 	return out
 }
 
-func function(m *coreml.Model, d coreml.Function) Function {
+func function(m *coreml.Model, d coreml.Function, ts []stored.Tensor) Function {
 	f := Function{Name: d.Name, Inputs: features(d.Inputs), Outputs: features(d.Outputs), States: features(d.States), Operations: map[string]int{}}
 	for _, s := range d.States {
 		n, _ := mil.TensorOf(s.DType, s.Shape...).ByteSize()
@@ -114,107 +153,118 @@ func function(m *coreml.Model, d coreml.Function) Function {
 		}
 		return true
 	})
-	f.WeightBytes = bytesOf(&mil.Program{Functions: []*mil.Function{p}})
+	used := stored.Of(ts, d.Name)
+	f.WeightBytes = stored.Total(used)
+	f.Memory = FunctionMemory{Activations: activations(p), State: f.StateBytes}
+	if !ane.IsEmbeddings(p) {
+		f.Memory.Weights = lint.Footprint(used)
+	}
+	for _, vs := range [][]*mil.Value{p.Inputs, p.Body.Outputs} {
+		for _, v := range vs {
+			if v.Type.Kind == mil.TensorKind {
+				f.Memory.InOut += size(v.Type)
+			}
+		}
+	}
 	return f
 }
 
-func bytesOf(p *mil.Program) (n int64) {
-	p.Weights(func(_ *mil.Value, w mil.Weight) {
-		size, _ := w.Type().ByteSize()
-		n += size
-	})
+// size returns the bytes of a tensor, 0 if its shape is not known.
+func size(t mil.Type) int64 {
+	n, _ := t.ByteSize()
 	return n
 }
 
-// weights groups the program's stored weights by how they are encoded.
-func (r *Model) weights(p *mil.Program) {
+// activations returns the most bytes of results that are alive at one time.
+// What an operation in a nested block uses is alive until the operation around
+// it ends. States are changed in place, and outputs are counted as such.
+func activations(f *mil.Function) int64 {
+	last := map[*mil.Value]int{} // the last operation that uses a value
+	at := 0
+	var uses func(op *mil.Operation)
+	uses = func(op *mil.Operation) {
+		for _, a := range op.Args {
+			for _, v := range a.Values {
+				last[v] = at
+			}
+		}
+		for _, b := range op.Blocks {
+			for _, in := range b.Ops {
+				uses(in)
+			}
+			for _, v := range b.Outputs {
+				last[v] = at
+			}
+		}
+	}
+	for i, op := range f.Body.Ops {
+		at = i
+		uses(op)
+	}
+	state := map[*mil.Value]bool{} // values that are the state itself
+	out := map[*mil.Value]bool{}
+	for _, v := range f.Body.Outputs {
+		out[v] = true
+	}
+	free := make([]int64, len(f.Body.Ops)+1) // by the operation after which
+	var alive, most int64
+	for i, op := range f.Body.Ops {
+		if ane.Folded(op.Type) {
+			continue
+		}
+		inPlace := op.Type == "read_state" || op.Type == "coreml_update_state" || op.Type == "slice_update" && state[op.Value("x")]
+		var inner int64
+		for _, b := range op.Blocks {
+			inner = max(inner, activations(&mil.Function{Body: b}))
+		}
+		for _, v := range op.Results {
+			switch {
+			case inPlace:
+				state[v] = true
+			case v.Type.Kind == mil.TensorKind && !out[v]:
+				n := size(v.Type)
+				alive += n
+				free[max(last[v], i)] += n
+			}
+		}
+		most = max(most, alive+inner)
+		alive -= free[i]
+	}
+	return most
+}
+
+// encodings sums weights up by how they are stored, the largest first. A piece
+// that several weights share counts for the first of them.
+func encodings(ts []stored.Tensor) []Encoding {
 	by := map[string]*Encoding{}
 	seen := map[mil.Weight]bool{}
-	add := func(name string, t mil.Type, stored ...*mil.Value) {
+	for i := range ts {
+		t := &ts[i]
+		name := t.Encoding.String()
 		e := by[name]
 		if e == nil {
 			e = &Encoding{Name: name}
 			by[name] = e
 		}
 		fresh := false
-		for _, v := range stored {
-			if v != nil && v.Weight != nil && !seen[v.Weight] {
-				seen[v.Weight], fresh = true, true
-				n, _ := v.Weight.Type().ByteSize()
-				e.Bytes += n
-				r.WeightBytes += n
+		for _, p := range t.Pieces {
+			if !seen[p.Weight] {
+				seen[p.Weight], fresh = true, true
+				e.Bytes += p.Bytes
 			}
 		}
 		if fresh {
+			n, _ := t.Type.NumElements()
 			e.Count++
-			n, _ := t.NumElements()
 			e.Elements += int64(n)
 		}
 	}
-	for _, f := range p.Functions {
-		f.Body.Walk(func(op *mil.Operation) bool {
-			switch {
-			case len(op.Results) != 1:
-			case op.Type == "const":
-				if v := op.Results[0]; v.Weight != nil {
-					add(v.Type.DType.String(), v.Type, v)
-				}
-			case strings.HasPrefix(op.Type, "constexpr_"):
-				var stored []*mil.Value
-				for _, a := range op.Args {
-					stored = append(stored, a.Values...)
-				}
-				for _, a := range op.Attributes {
-					stored = append(stored, a.Value)
-				}
-				for i, v := range stored { // constexpr operands may be consts
-					if v.Weight == nil && v.Op != nil && v.Op.Type == "const" {
-						stored[i] = v.Op.Results[0]
-					}
-				}
-				add(encoding(op), op.Results[0].Type, stored...)
-			}
-			return true
-		})
-	}
-	// const operands of constexpr operations would count twice but for seen.
-	r.Weights = []Encoding{}
+	out := []Encoding{}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		if by[name].Count > 0 {
-			r.Weights = append(r.Weights, *by[name])
+			out = append(out, *by[name])
 		}
 	}
-	slices.SortStableFunc(r.Weights, func(a, b Encoding) int { return cmp.Compare(b.Bytes, a.Bytes) })
-}
-
-// encoding names the form of a constexpr operation.
-func encoding(op *mil.Operation) string {
-	kind := strings.TrimSuffix(strings.TrimPrefix(op.Type, "constexpr_"), "_to_dense")
-	lut, t := op.Operand("lut"), op.Results[0].Type
-	if lut == nil {
-		return kind
-	}
-	s := lut.Type.Shape
-	bits, entries := 0, 0
-	switch {
-	case len(s) >= 2 && len(s) == t.Rank()+2:
-		entries = s[len(s)-2]
-	case len(s) == 1:
-		entries = s[0]
-	}
-	for 1<<bits < entries {
-		bits++
-	}
-	name := fmt.Sprintf("lut%d", bits)
-	groups := 1
-	for _, g := range s[:max(0, len(s)-2)] {
-		groups *= g
-	}
-	switch {
-	case len(s) == 1 || groups == 1:
-		return name + ", one table"
-	case t.Rank() > 0 && s[0] == groups && groups > 0:
-		return fmt.Sprintf("%s, %d rows per table", name, t.Shape[0]/groups)
-	}
-	return fmt.Sprintf("%s, %d tables", name, groups)
+	slices.SortStableFunc(out, func(a, b Encoding) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return out
 }

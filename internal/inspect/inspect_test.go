@@ -22,7 +22,7 @@ func TestPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Open(out, registry)
+	r, err := Open(t.Context(), out, registry, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,21 +49,21 @@ func TestPackage(t *testing.T) {
 	if infer.WeightBytes != chunk.WeightBytes {
 		t.Errorf("infer uses %d of %d bytes: both functions use all", infer.WeightBytes, chunk.WeightBytes)
 	}
-	one, err := Open(filepath.Join(out, "qwen_lm_head.mlpackage"), registry)
+	one, err := Open(t.Context(), filepath.Join(out, "qwen_lm_head.mlpackage"), registry, Options{})
 	if err != nil || one.Kind != "model" || len(one.Model.Functions[0].Outputs) != 16 {
 		t.Errorf("the head is %+v, %v", one, err)
 	}
 }
 
 func TestCheckpoint(t *testing.T) {
-	r, err := Open(testutil.Data(t, "checkpoints", "tiny-qwen3"), registry)
+	r, err := Open(t.Context(), testutil.Data(t, "checkpoints", "tiny-qwen3"), registry, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := r.Checkpoint; c == nil || !c.Supported || c.ModelType != "qwen3" || c.Tensors != 46 {
 		t.Errorf("got %+v", r.Checkpoint)
 	}
-	r, err = Open(testutil.Data(t, "checkpoints", "tiny-qwen3"), nil)
+	r, err = Open(t.Context(), testutil.Data(t, "checkpoints", "tiny-qwen3"), nil, Options{})
 	if err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, "qwen3") {
 		t.Errorf("without architectures: %+v, %v", r.Checkpoint, err)
 	}
@@ -71,13 +71,13 @@ func TestCheckpoint(t *testing.T) {
 
 func TestNothing(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Open(dir, registry); err == nil {
+	if _, err := Open(t.Context(), dir, registry, Options{}); err == nil {
 		t.Error("an empty folder was described")
 	}
 	if err := os.Mkdir(filepath.Join(dir, "x.mlmodel"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Join(dir, "x.mlmodel"), registry); err == nil {
+	if _, err := Open(t.Context(), filepath.Join(dir, "x.mlmodel"), registry, Options{}); err == nil {
 		t.Error("a folder was read as a model")
 	}
 }

@@ -272,3 +272,25 @@ func Count(fs []Finding, s Severity) (n int) {
 	}
 	return n
 }
+
+// Group is what one rule found.
+type Group struct {
+	Rule     string
+	Severity Severity
+	Why, Fix string
+	Findings []Finding
+}
+
+// Groups gathers findings by rule and severity, in their order.
+func Groups(fs []Finding) []Group {
+	var out []Group
+	for _, f := range fs {
+		i := slices.IndexFunc(out, func(g Group) bool { return g.Rule == f.Rule && g.Severity == f.Severity })
+		if i < 0 {
+			i = len(out)
+			out = append(out, Group{Rule: f.Rule, Severity: f.Severity, Why: f.Why, Fix: f.Fix})
+		}
+		out[i].Findings = append(out[i].Findings, f)
+	}
+	return out
+}

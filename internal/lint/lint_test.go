@@ -392,7 +392,7 @@ func cases(t *testing.T) []ruleCase {
 		{rule: "lut-group", target: convOf(lut(4, 0))},
 		{rule: "lut-3bit", want: "info | part | w | lut3, 8 rows", target: convOf(lut(3, 8))},
 		{rule: "lut-3bit", target: convOf(lut(4, 8))},
-		{rule: "embeddings-palettized", want: "warning | part | table | lut4, one table [64 64], 8192 bytes", target: lookup("input_ids", i32, lutTable)},
+		{rule: "embeddings-palettized", want: "warning | part | table | lut4, one table [64 64], 8.2 kB when decompressed", target: lookup("input_ids", i32, lutTable)},
 		{rule: "embeddings-palettized", target: lookup("input_ids", i32, denseTable)},
 		{rule: "embeddings-palettized", target: lookup("position_ids", i32, lutTable)},
 		{rule: "rope-palettized", want: "error | part | table | lut4", target: lookup("position_ids", i32, lutTable)},
@@ -418,15 +418,15 @@ func cases(t *testing.T) []ruleCase {
 			return b.mul(b.Input("x", mil.TensorOf(mil.Float32, 4)), b.Weight("w", mil.PromiseWeight(mil.TensorOf(mil.Float32, 4), nil)))
 		})},
 		{rule: "weight-fp32", target: convOf(dense(64, 64, 1, 1))},
-		{rule: "functions-unshared", want: "warning | part, prefill |  | 1 weights of the names and types that infer has are stored again: 8192 bytes", target: two(shared, other)},
+		{rule: "functions-unshared", want: "warning | part, prefill |  | 1 weights of the names and types that infer has are stored again: 8.2 kB", target: two(shared, other)},
 		{rule: "functions-unshared", target: two(shared, shared)},
-		{rule: "multifunction-memory", want: "info | part |  | 2 functions: 8192 bytes on disk, about 16384 on the Neural Engine", target: two(shared, shared)},
+		{rule: "multifunction-memory", want: "info | part |  | 2 functions: 8.2 kB on disk, about 16.4 kB on the Neural Engine", target: two(shared, shared)},
 		{rule: "multifunction-memory", target: convOf(dense(64, 64, 1, 1))},
-		{rule: "bundle-2gb", want: "warning | part |  | 2147485696 bytes", target: sized(2<<30 + 2048)},
+		{rule: "bundle-2gb", want: "warning | part |  | 2.15 GB of weights", target: sized(2<<30 + 2048)},
 		{rule: "bundle-2gb", target: sized(2 << 30)},
 		{rule: "bundle-2gb", target: with(sized(3<<30), func(m *Model) { m.Embeddings = true })},
-		{rule: "bundle-phone", want: "warning | part |  | 1500000256 bytes", target: sized(1500000256), opt: Options{OS: systems(t, "ios18")}},
-		{rule: "bundle-phone", want: "info | part |  | 1500000256 bytes", target: sized(1500000256)},
+		{rule: "bundle-phone", want: "warning | part |  | 1.50 GB of weights", target: sized(1500000256), opt: Options{OS: systems(t, "ios18")}},
+		{rule: "bundle-phone", want: "info | part |  | 1.50 GB of weights", target: sized(1500000256)},
 		{rule: "bundle-phone", target: sized(1500000256), opt: Options{OS: systems(t, "macos15")}},
 		{rule: "bundle-phone", target: sized(1399998464)},
 
@@ -451,7 +451,7 @@ func cases(t *testing.T) []ruleCase {
 		{rule: "weight-zero", target: main(func(b build) *mil.Value {
 			return b.op("add", mil.A("x", b.x(1, 4)), mil.A("y", b.Weight("bias", halves([]int{4}, 0, 0, 0, 0))))
 		}), opt: deep},
-		{rule: "weight-duplicate", want: "warning | part, prefill | w | the same 8192 bytes as w", target: two(shared, halves([]int{64, 64, 1, 1})), opt: deep},
+		{rule: "weight-duplicate", want: "warning | part, prefill | w | the same 8.2 kB as w", target: two(shared, halves([]int{64, 64, 1, 1})), opt: deep},
 		{rule: "weight-duplicate", target: two(shared, other), opt: deep},
 		{rule: "weight-duplicate", target: two(shared, shared), opt: deep},
 

@@ -263,7 +263,7 @@ func weightDuplicate(p *pass, m *model) {
 				return &o.b[0] != &b[0] && bytes.Equal(o.b, b)
 			})
 			if dup >= 0 {
-				p.report(m.in(t), "the same %d bytes as %s", q.Bytes, seen[h][dup].t.Name)
+				p.report(m.in(t), "the same %s as %s", size(q.Bytes), seen[h][dup].t.Name)
 			}
 			seen[h] = append(seen[h], piece{t, b})
 		}

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -119,7 +120,7 @@ func (m *model) tables(p *pass, kind lookup) {
 	m.tensors(stored.LUT, func(t *stored.Tensor) {
 		if m.lookup(t) == kind {
 			dense, _ := t.Type.ByteSize()
-			p.report(m.in(t), "%v %v, %d bytes when decompressed", t.Encoding, t.Type.Shape, dense)
+			p.report(m.in(t), "%v %v, %s when decompressed", t.Encoding, t.Type.Shape, size(dense))
 		}
 	})
 }
@@ -216,7 +217,7 @@ func functionsUnshared(p *pass, m *model) {
 	first := map[key]*stored.Tensor{}
 	type pair struct{ a, b string }
 	count := map[pair]int{}
-	size := map[pair]int64{}
+	bytes := map[pair]int64{}
 	var pairs []pair
 	for i := range m.weights {
 		t := &m.weights[i]
@@ -234,10 +235,10 @@ func functionsUnshared(p *pass, m *model) {
 			pairs = append(pairs, x)
 		}
 		count[x]++
-		size[x] += t.Bytes()
+		bytes[x] += t.Bytes()
 	}
 	for _, x := range pairs {
-		p.report(at{m.Part, x.b, ""}, "%d weights of the names and types that %s has are stored again: %d bytes", count[x], x.a, size[x])
+		p.report(at{m.Part, x.b, ""}, "%d weights of the names and types that %s has are stored again: %s", count[x], x.a, size(bytes[x]))
 	}
 }
 
@@ -251,7 +252,7 @@ func multifunctionMemory(p *pass, m *model) {
 		all += Footprint(stored.Of(m.weights, f.f.Name))
 	}
 	if disk > 0 {
-		p.report(m.at(""), "%d functions: %d bytes on disk, about %d on the Neural Engine", len(m.functions), disk, all)
+		p.report(m.at(""), "%d functions: %s on disk, about %s on the Neural Engine", len(m.functions), size(disk), size(all))
 	}
 }
 
@@ -275,7 +276,7 @@ func Footprint(ts []stored.Tensor) int64 {
 
 func bundleLarge(p *pass, m *model) {
 	if n := stored.Total(m.weights); n > ane.MaxBundle && !m.Embeddings {
-		p.report(m.at(""), "%d bytes of weights", n)
+		p.report(m.at(""), "%s of weights", size(n))
 	}
 }
 
@@ -290,5 +291,18 @@ func bundlePhone(p *pass, m *model) {
 	} else if !p.opt.OS.IsZero() {
 		return
 	}
-	p.reportAs(s, m.at(""), "%d bytes of weights", n)
+	p.reportAs(s, m.at(""), "%s of weights", size(n))
+}
+
+// size writes a number of bytes the way people read it.
+func size(n int64) string {
+	switch f := float64(n); {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f GB", f/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", f/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%.1f kB", f/1e3)
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
