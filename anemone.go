@@ -18,8 +18,7 @@ import (
 
 	"anemone/coreml/mlmodelc"
 	"anemone/internal/anemll"
-	"anemone/internal/arch"
-	"anemone/internal/arch/qwen3"
+	"anemone/internal/arch/all"
 	"anemone/internal/compress"
 )
 
@@ -27,7 +26,7 @@ import (
 const Version = anemll.Version
 
 // registry lists the architectures that can be converted.
-var registry = arch.Registry{qwen3.Architecture}
+var registry = all.Registry
 
 // ConvertOptions say what kind of package a conversion makes.
 type ConvertOptions = anemll.Options

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"anemone/internal/anemll"
-	"anemone/internal/arch"
-	"anemone/internal/arch/qwen3"
+	"anemone/internal/arch/all"
 	"anemone/internal/check"
 	"anemone/internal/engine"
 	"anemone/internal/generate"
@@ -212,7 +211,7 @@ func (c *checker) compare(cmd *cobra.Command, m *session.Model, bar *progress) (
 	}
 	o.Limits = &l
 	o.Progress = func(p check.Progress) { bar.update(func() string { return checkLine(p) }) }
-	return check.Package(cmd.Context(), arch.Registry{qwen3.Architecture}, m, o)
+	return check.Package(cmd.Context(), all.Registry, m, o)
 }
 
 func readText(path string) ([]byte, error) {

@@ -118,8 +118,14 @@ type Architecture struct {
 }
 
 // ErrUnsupported is wrapped by errors about checkpoints of an architecture
-// that is not in the registry.
-var ErrUnsupported = errors.New("architecture is not supported")
+// that is not in the registry. It matches [errors.ErrUnsupported].
+var ErrUnsupported error = unsupported{}
+
+type unsupported struct{}
+
+func (unsupported) Error() string { return "architecture is not supported" }
+
+func (unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // Registry is a list of architectures.
 type Registry []Architecture

@@ -11,7 +11,7 @@ func lit(b *mil.Builder, l *mil.Literal) *mil.Value { return b.Const(l) }
 func ints(b *mil.Builder, v ...int) *mil.Value      { return b.Const(mil.Ints(v...)) }
 func half(b *mil.Builder, v float64) *mil.Value     { return b.Const(mil.Half(v)) }
 
-// Mul, Add and Scale are the elementwise operations.
+// Mul returns x * y.
 func Mul(b *mil.Builder, x, y *mil.Value) *mil.Value {
 	return b.Op("mul", mil.A("x", x), mil.A("y", y))
 }

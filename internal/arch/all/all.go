@@ -1,0 +1,11 @@
+// Package all lists the architectures that Anemone knows, once for the library
+// and the commands.
+package all
+
+import (
+	"anemone/internal/arch"
+	"anemone/internal/arch/qwen3"
+)
+
+// Registry holds every architecture.
+var Registry = arch.Registry{qwen3.Architecture}
