@@ -40,6 +40,14 @@ The output folder appears when it is complete; interrupting leaves nothing.`,
   anemone convert Qwen3-0.6B -o out --lut-ffn none --lut-lm-head none   # all fp16`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
+			for _, f := range []struct {
+				name     string
+				v, least int
+			}{{"context", o.Context, 1}, {"batch", o.Batch, 1}, {"split-lm-head", o.SplitHead, 1}, {"jobs", o.Jobs, 0}} {
+				if f.v < f.least { // to the library, 0 means the default
+					return &statusError{exitUsage, fmt.Errorf("--%s %d: want %d or more", f.name, f.v, f.least)}
+				}
+			}
 			o.Chunks = 0
 			if chunks != "auto" {
 				n, err := strconv.Atoi(chunks)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,8 @@ func run(ctx context.Context, args []string) int {
 	var se *statusError
 	if errors.As(err, &se) {
 		status = se.status
+	} else if strings.HasPrefix(err.Error(), "unknown command ") { // cobra's, which has no type
+		status = exitUsage
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):

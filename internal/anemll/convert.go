@@ -77,6 +77,19 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 		return nil, err
 	}
 
+	parents, err := makeParents(output)
+	if err != nil {
+		return nil, err
+	}
+	published := false
+	defer func() {
+		if !published {
+			// Only while they are empty, the innermost first.
+			for _, dir := range parents {
+				os.Remove(dir)
+			}
+		}
+	}()
 	tmp, err := sibling(output)
 	if err != nil {
 		return nil, err
@@ -88,6 +101,7 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	if err := publish(tmp, output, o.Overwrite); err != nil {
 		return nil, err
 	}
+	published = true
 	unused, aside := setAside(model, ck.Unused())
 	r := &Report{Output: output, Weights: weights, Unused: unused, Aside: aside, Warnings: p.warnings, Seconds: time.Since(start).Seconds()}
 	for _, part := range p.parts {
@@ -108,7 +122,7 @@ func free(output string, overwrite bool) error {
 		if parent, err := os.Stat(filepath.Dir(output)); err == nil && !parent.IsDir() {
 			return fmt.Errorf("output %s: %s is not a folder", output, filepath.Dir(output))
 		}
-		return os.MkdirAll(filepath.Dir(output), 0o777)
+		return nil
 	case err != nil:
 		return err
 	case !st.IsDir():
@@ -129,6 +143,18 @@ func free(output string, overwrite bool) error {
 		return fmt.Errorf("output folder %s %w and holds no package (no %s), so it is not overwritten", output, ErrExists, MetaFile)
 	}
 	return nil
+}
+
+// makeParents makes the folders above path and returns those that were not
+// there, the innermost first.
+func makeParents(path string) (made []string, err error) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		made = append(made, dir)
+	}
+	return made, os.MkdirAll(filepath.Dir(path), 0o777)
 }
 
 // sibling makes a folder beside path, on the same file system.

@@ -304,7 +304,7 @@ func plainSafe(s string, flow bool) bool {
 	}
 	// Anything that some reader might take for a number or a date; a version
 	// such as 0.3.5 is none.
-	if s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789abcdefABCDEFoxOX_.eE+-: ,") == "" {
+	if s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789abcdefABCDEFoxOX_.+-: ,") == "" {
 		return strings.Count(s, ".") >= 2 && strings.Trim(s, "0123456789.") == ""
 	}
 	return true
