@@ -709,7 +709,6 @@ func (p *parser) addedTokens(data []byte, list part) error {
 // fill one place.
 type pairTable struct {
 	slots []pairSlot
-	used  int
 	shift uint
 	seed  uint64
 }
