@@ -809,6 +809,9 @@ func (p *Package) inspectWindow() error {
 	if p.Window >= p.ContextLength { // never reached
 		p.Window = 0
 	}
+	if w := p.Meta.SlidingWindow; p.Meta.SingleCache && p.Window == 0 && w > 0 && w < p.ContextLength {
+		p.problem("meta.yaml says single_cache and sliding_window: %d; in ANEMLL's graphs of that kind all layers see the whole context, so that what follows position %d is not what the model would say", w, w)
+	}
 	if p.Window == 0 {
 		p.InferRotateFunction, p.PrefillRotateFunction = "", ""
 	} else if err := p.inspectRotate(); err != nil {

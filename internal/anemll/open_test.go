@@ -373,6 +373,10 @@ func TestLayoutVariants(t *testing.T) {
 			func(p *Package) bool { return p.ContextLength == 32 && p.Window == 8 }},
 		{"one cache and rotate functions", func(y *toy) { y.caches(32); y.rotate(); y.meta.SlidingWindow = 12 },
 			func(p *Package) bool { return p.ContextLength == 32 && p.Window == 12 && p.PrefillLimit == 12 }},
+		{"one cache for a window", func(y *toy) { y.meta.SingleCache, y.meta.SlidingWindow = true, 12 },
+			func(p *Package) bool {
+				return p.ContextLength == 32 && len(p.Problems) == 1 && strings.Contains(p.Problems[0], "single_cache")
+			}},
 		{"rotate functions that are never reached", func(y *toy) { y.rotate(); y.meta.SlidingWindow = 32 },
 			func(p *Package) bool {
 				return p.Window == 0 && p.InferRotateFunction == "" && p.PrefillLimit == 32 && p.Rewindable()
