@@ -92,7 +92,7 @@ computes.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &statusError{exitUsage, fmt.Errorf("%w\nSee '%s --help'.", err, c.CommandPath())}
 	})
-	root.AddCommand(newConvert(), newRun(), newCheck(), newInspect(), newCompile(), newDecompile(), newDemo())
+	root.AddCommand(newConvert(), newRun(), newCheck(), newInspect(), newPredict(), newCompile(), newDecompile(), newDemo())
 	return root
 }
 
