@@ -85,6 +85,8 @@ The output folder appears when it is complete; interrupting leaves nothing.`,
 	f.Var(encodingFlag{&o.Embeddings}, "lut-embeddings", "encoding of the embeddings: none or BITS[,GROUP]")
 	f.Var(formatFlag{&o.Format}, "format", "models to write: mlmodelc (what Core ML loads), mlpackage (what tools exchange) or both, sharing the weights")
 	f.BoolVar(&o.FullLocalCache, "full-local-cache", false, "let layers with a local window keep the whole context (Gemma 4: contexts that can be rewound, in more memory)")
+	f.IntVar(&o.GDNChunk, "gdn-chunk", 0, "tokens that prefill takes at a time through the delta rule of recurrent models, a divisor of the batch (default: the largest up to 64)")
+	f.BoolVar(&o.LargeMoE, "allow-large-moe", false, "convert mixtures of experts of any size, although every token computes all experts")
 	f.IntVar(&o.SplitHead, "split-lm-head", o.SplitHead, "number of logits outputs of the LM head")
 	f.StringVar(&o.Prefix, "prefix", "", "start of the file names (default: the architecture's, such as qwen)")
 	f.StringVar(&o.Name, "name", "", "name of the package in meta.yaml (default anemll-CHECKPOINT-ctxN)")

@@ -27,6 +27,13 @@ type Options struct {
 	// caches of the whole context, whatever its length. Without it they have a
 	// block-shifting window where that is shorter, which cannot be rewound.
 	FullLocalCache bool
+	// GDNChunk is the number of tokens that prefill takes at a time through the
+	// delta rule of recurrent models, a divisor of Batch; 0 is the largest
+	// divisor up to 64.
+	GDNChunk int
+	// LargeMoE allows mixtures of experts of any size. The experts are all
+	// computed for every token, so those with many are unreasonable.
+	LargeMoE bool
 
 	Embeddings compress.Encoding // of each part; the zero value is fp16
 	FFN        compress.Encoding
@@ -114,7 +121,7 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	if err := p.fill(); err != nil {
 		return nil, err
 	}
-	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache}
+	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache, GDNChunk: p.opts.GDNChunk}
 	enc := &encoder{ctx: ctx, report: report, jobs: o.Jobs, done: map[*nn.Weight]*encoded{}, work: &p.done}
 
 	chunks := p.opts.Chunks
@@ -130,6 +137,9 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	if x, ok := m.(arch.Extended); ok {
 		ext = x.Extension(p.arch)
 		extendMeta(p.meta, ext)
+	}
+	if err := p.checkExtension(ext); err != nil {
+		return nil, err
 	}
 	if o.FullLocalCache && ext.LocalAttentionWindow == 0 {
 		p.warnings = append(p.warnings, fmt.Sprintf("a full local cache was asked for, but %s has no layers with a local window", p.info.Architecture))
@@ -286,6 +296,35 @@ func (p *plan) newMeta(chunks int) *Meta {
 		{"prefix", o.Prefix}, {"architecture", info.Architecture}, {"anemll_version", FormatVersion},
 	}
 	return m
+}
+
+// expertLimit is the size in bytes of all experts together above which a
+// package is refused: every token reads and multiplies all of them.
+const expertLimit = 4 << 30
+
+// checkExtension refuses options that do not go with the model.
+func (p *plan) checkExtension(x arch.Extension) error {
+	o := p.opts
+	if o.GDNChunk != 0 && x.GDNChunkSize == 0 {
+		if !x.RecurrentState {
+			return fmt.Errorf("chunks of the delta rule were asked for, but %s has no Gated DeltaNets", p.info.Architecture)
+		}
+		return fmt.Errorf("chunks of %d tokens for the delta rule: want a divisor of the batch, %d", o.GDNChunk, o.Batch)
+	}
+	if n := x.GDNChunkSize; n > 0 && n < 16 && n < o.Batch {
+		p.warnings = append(p.warnings, fmt.Sprintf("batches of %d tokens go through the delta rule %d at a time: a batch that is a multiple of 64 would be faster", o.Batch, n))
+	}
+	if e := x.MoE; e != nil && !o.LargeMoE {
+		bits := int64(o.FFN.Bits)
+		if bits == 0 {
+			bits = 16
+		}
+		if size := e.Parameters / 8 * bits; size > expertLimit {
+			return fmt.Errorf("the experts of all layers hold %.1f billion weights, %.1f GB as they would be stored: a package computes all %d experts for every token, where the model takes %d, and keeps all of them in memory, once for each function; choose a smaller model, or allow it (--allow-large-moe)",
+				float64(e.Parameters)/1e9, float64(size)/1e9, e.Experts, e.ExpertsPerToken)
+		}
+	}
+	return nil
 }
 
 // extendMeta writes down what an extended architecture says about a package.

@@ -23,6 +23,10 @@ type Options struct {
 	// FullLocalCache keeps every position in the caches of layers that attend
 	// to a window only, however long the context is.
 	FullLocalCache bool
+	// GDNChunk is the number of tokens that the prefill function of a Gated
+	// DeltaNet takes at a time, a divisor of the batch; 0 leaves it to the
+	// architecture.
+	GDNChunk int
 }
 
 // Info is what a package says about its model.
@@ -99,6 +103,9 @@ type MoE struct {
 	Experts         int
 	ExpertsPerToken int
 	Evaluation      string // "dense"
+	// Parameters is the number of weights of all experts of all layers, not
+	// counting those that all tokens take.
+	Parameters int64
 }
 
 // State describes one state of the decoder chunks, of fp16, and the layers
