@@ -37,7 +37,7 @@ whether it can be converted. Files of weights are mapped, not read.
 known to go wrong on the Neural Engine: each in place of the summary.
 
 With --lint the exit status is 1 if there are errors, with --strict also if there
-are warnings. docs/lint.md lists the rules.`,
+are warnings, and 2 if nothing could be looked at. docs/lint.md lists the rules.`,
 		Example: `  anemone inspect Qwen3-0.6B-ane
   anemone inspect Qwen3-0.6B-ane/qwen_lm_head_lut6.mlmodelc --operations
   anemone inspect chunk.mlpackage --mil --function infer | less
@@ -188,7 +188,7 @@ func printModel(w io.Writer, m *inspect.Model, ops bool) {
 		for _, c := range f.Operations {
 			n += c
 		}
-		fmt.Fprintf(w, "  function %s%s: %s, %d operations, uses %s of weights\n", f.Name, mark, f.Opset, n, bytesText(f.WeightBytes))
+		fmt.Fprintf(w, "  function %s%s: %s, %s, uses %s of weights\n", f.Name, mark, f.Opset, counted(n, "operation"), bytesText(f.WeightBytes))
 		var rows [][]string
 		for _, l := range []struct {
 			kind string
@@ -221,7 +221,7 @@ func printModel(w io.Writer, m *inspect.Model, ops bool) {
 	}
 	var rows [][]string
 	for _, e := range m.Weights {
-		rows = append(rows, []string{e.Name, fmt.Sprintf("%d weights", e.Count), fmt.Sprintf("%d elements", e.Elements), bytesText(e.Bytes)})
+		rows = append(rows, []string{e.Name, counted(e.Count, "weight"), fmt.Sprintf("%d elements", e.Elements), bytesText(e.Bytes)})
 	}
 	table(w, "  ", rows)
 }
@@ -241,7 +241,7 @@ func printMIL(w io.Writer, r *anemone.Inspection) {
 }
 
 func printTree(w io.Writer, m *inspect.Model, full bool) {
-	fmt.Fprintf(w, "%s: %d weights, %s\n", m.Name, len(m.Tensors), bytesText(m.WeightBytes))
+	fmt.Fprintf(w, "%s: %s, %s\n", m.Name, counted(len(m.Tensors), "weight"), bytesText(m.WeightBytes))
 	var rows [][]string
 	for _, r := range inspect.Tree(m.Tensors, full) {
 		name := strings.Repeat("  ", r.Depth) + r.Name
@@ -305,11 +305,13 @@ func printLint(w io.Writer, l *inspect.Lint, full bool) {
 		fmt.Fprintln(w, "nothing found")
 		return
 	}
-	count := func(n int, one string) string {
-		if n != 1 {
-			one += "s"
-		}
-		return fmt.Sprintf("%d %s", n, one)
+	fmt.Fprintf(w, "%s, %s, %s\n", counted(l.Errors, "error"), counted(l.Warnings, "warning"), counted(l.Infos, "info"))
+}
+
+// counted writes a number of things.
+func counted(n int, one string) string {
+	if n != 1 {
+		one += "s"
 	}
-	fmt.Fprintf(w, "%s, %s, %s\n", count(l.Errors, "error"), count(l.Warnings, "warning"), count(l.Infos, "note"))
+	return fmt.Sprintf("%d %s", n, one)
 }

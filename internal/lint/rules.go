@@ -398,7 +398,7 @@ var rules = []rule{
 		Rule: Rule{
 			Name: "context-256", Severity: Info,
 			Finds: "A context of fewer than 256 positions.",
-			Why:   "ANEMLL makes none without --force: shorter caches were seen to fail on the Neural Engine.",
+			Why:   "ANEMLL makes none without --force; it holds 256 for a rule of the Neural Engine.",
 			Fix:   "Convert with a context of 256 or more.",
 		},
 		target: contextShort,
