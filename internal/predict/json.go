@@ -35,7 +35,7 @@ func parseJSON(b []byte) ([]*Array, error) {
 		arrays = append(arrays, a)
 		return nil
 	})
-	if err == nil && s.peek() != 0 {
+	if s.peek(); err == nil && s.i < len(b) {
 		err = s.errorf("text after the object")
 	}
 	return arrays, err
