@@ -307,7 +307,7 @@ func (in *Input) fill(shape []int, value func() float64) error {
 		return fmt.Errorf("input %v: no shape is known to fill it with: choose one", in.Feature)
 	}
 	n, ok := mil.NumElements(shape)
-	if !ok || n > 1<<32 {
+	if !ok || n > 1<<30 {
 		return fmt.Errorf("input %v: shape %v is too large to fill", in.Feature, shape)
 	}
 	in.Tensor = &runner.Tensor{DType: in.DType, Shape: slices.Clone(shape)}
