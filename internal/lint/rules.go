@@ -352,7 +352,7 @@ var rules = []rule{
 		Rule: Rule{
 			Name: "weight-zero", Severity: Warning, Deep: true,
 			Finds: "Weights, or rows of them, that are all zero (rows of embeddings are a note).",
-			Why:   "A broken conversion leaves them behind (ollama#15866: rows of K in two layers); a model that was trained has none.",
+			Why:   "A broken conversion leaves them behind (ollama#15866: rows of K in two layers); weights that were trained have none.",
 			Fix:   "Look at the same tensor of the checkpoint.",
 		},
 		model: weightZero,
