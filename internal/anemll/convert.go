@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -275,13 +276,16 @@ func writeFile(path string, r io.Reader) error {
 }
 
 // packageConfig returns the text of the checkpoint's config.json with a
-// tokenizer_class, which ANEMLL's runtimes look for, added at the end if there
-// is none (or a null, which the later key overrides). Everything else stays
-// as it is, down to the NaN and Infinity that Python writes.
+// tokenizer_class, which ANEMLL's runtimes look for: added at the end if there
+// is none, in place of null if it is that. Everything else stays as it is,
+// down to the NaN and Infinity that Python writes.
 func packageConfig(c *checkpoint.Config, data []byte, class string) []byte {
 	end := bytes.LastIndexByte(data, '}')
 	if c.Has("tokenizer_class") || end < 0 {
 		return data
+	}
+	if m := nullClass.FindSubmatchIndex(data); m != nil {
+		return slices.Concat(data[:m[2]], fmt.Appendf(nil, "%q", class), data[m[3]:])
 	}
 	head := bytes.TrimRight(data[:end], " \t\r\n")
 	sep := ","
@@ -290,3 +294,5 @@ func packageConfig(c *checkpoint.Config, data []byte, class string) []byte {
 	}
 	return slices.Concat(head, fmt.Appendf(nil, "%s\n  \"tokenizer_class\": %q\n}\n", sep, class))
 }
+
+var nullClass = regexp.MustCompile(`"tokenizer_class"\s*:\s*(null)`)

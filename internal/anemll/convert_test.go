@@ -18,6 +18,7 @@ import (
 	"anemone/coreml/mlpackage"
 	"anemone/internal/arch"
 	"anemone/internal/arch/qwen3"
+	"anemone/internal/checkpoint"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/compress"
 	"anemone/internal/testutil"
@@ -401,9 +402,42 @@ func TestValuesBeyondFP16AreCounted(t *testing.T) {
 	}
 }
 
+// TestAutoChunks: the four layers have 2,100,480 bytes as fp16, with the rotary tables.
 func TestAutoChunks(t *testing.T) {
-	_, r := tiny(t, Options{})
-	if len(r.Parts) != 3 {
-		t.Errorf("a tiny model has parts %v, want one chunk", r.Parts)
+	for limit, want := range map[int64]int{0: 1, 2_200_000: 1, 1_100_000: 2, 710_000: 3, 1: 4} {
+		_, r := tiny(t, Options{ChunkSize: limit})
+		if got := len(r.Parts) - 2; got != want {
+			t.Errorf("limit %d: %d chunks, want %d", limit, got, want)
+		}
+	}
+}
+
+func TestModelName(t *testing.T) {
+	for dir, want := range map[string]string{
+		"/x/Qwen3-0.6B": "Qwen3-0.6B",
+		"/c/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de289a04d12100db370d81485cdf75e47ca": "Qwen-Qwen3-0.6B",
+		"/c/snapshots/x": "x",
+	} {
+		if got := modelName(filepath.FromSlash(dir)); got != want {
+			t.Errorf("%s: %q, want %q", dir, got, want)
+		}
+	}
+}
+
+func TestPackageConfig(t *testing.T) {
+	for in, want := range map[string]string{
+		`{}`:                                "{\n  \"tokenizer_class\": \"Q\"\n}\n",
+		"{\"a\": 1}\n":                      "{\"a\": 1,\n  \"tokenizer_class\": \"Q\"\n}\n",
+		`{"tokenizer_class": null, "a": 1}`: `{"tokenizer_class": "Q", "a": 1}`,
+		`{"tokenizer_class": "T"}`:          `{"tokenizer_class": "T"}`,
+		`{"a": NaN}`:                        "{\"a\": NaN,\n  \"tokenizer_class\": \"Q\"\n}\n",
+	} {
+		c, err := checkpoint.ParseConfig("config.json", []byte(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(packageConfig(c, []byte(in), "Q")); got != want {
+			t.Errorf("%s became %s, want %s", in, got, want)
+		}
 	}
 }

@@ -693,3 +693,30 @@ func TestCutChunk(t *testing.T) {
 		}
 	}
 }
+
+// Whatever meta.yaml names, what is found is in the folder.
+func FuzzFind(f *testing.F) {
+	f.Add("q", "q_FFN_PF_chunk_01of02.mlmodelc", "q_FFN_PF_chunk_01of02_rot.mlmodelc", "", "q_embeddings.mlpackage\nq_lm_head.mlmodelc\nq_FFN_PF_chunk_01of02.mlpackage\nq_FFN_PF_chunk_02of02.mlpackage\nq_FFN_PF_chunk_01of02_rot.mlpackage\nq_FFN_PF_chunk_02of02_rot.mlpackage", true)
+	f.Add("q", "", "", "q_monolithic_full.mlmodelc", "q_monolithic_full_lut4.mlpackage", false)
+	f.Add("../q", "x_chunk_9999of9999", "/etc_chunk_1of1", "a/b", "x.mlpackage", true)
+	f.Add("q", "q_chunk_0of0", "pf", "", "q_embeddings.mlmodelc\nq_lm_head.mlmodelc\nq_FFN_chunk_01of01.mlmodelc\npf.mlpackage", false)
+	f.Fuzz(func(t *testing.T, prefix, ffn, pf, mono, files string, split bool) {
+		folder, there := folder{}, map[string]bool{}
+		for name := range strings.SplitSeq(files, "\n") {
+			if base, ext := cutExt(name); ext != "" && base != "" && !there[name] {
+				folder[base] = append(folder[base], ext)
+				there[name] = true
+			}
+		}
+		m := &Meta{ModelPrefix: prefix, FFN: ffn, PF: pf, MonolithicModel: mono, SplitRotate: split, NumChunks: 1}
+		got, err := find(folder, &Package{Meta: m})
+		if err != nil {
+			return
+		}
+		for _, name := range got {
+			if !there[name] || strings.ContainsAny(name, `/\`) {
+				t.Errorf("found %q, which is not in the folder", name)
+			}
+		}
+	})
+}

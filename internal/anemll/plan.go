@@ -19,10 +19,11 @@ import (
 // Options say what a conversion makes. The zero value of a field stands for
 // the default that its comment names.
 type Options struct {
-	Context   int // positions of the cache; 512
-	Batch     int // tokens of a prefill call; 64
-	Chunks    int // decoder models; 0 chooses by size
-	SplitHead int // logits outputs of the LM head; 16
+	Context   int   // positions of the cache; 512
+	Batch     int   // tokens of a prefill call; 64
+	Chunks    int   // decoder models; 0 chooses by size
+	ChunkSize int64 // bytes that a decoder model stays under when Chunks is 0; 950 MiB
+	SplitHead int   // logits outputs of the LM head; 16
 	// FullLocalCache gives the layers that attend to a window of positions
 	// caches of the whole context, whatever its length. Without it they have a
 	// block-shifting window where that is shorter, which cannot be rewound.
@@ -81,10 +82,14 @@ func DefaultOptions() Options {
 	}
 }
 
-// chunkLimit is the size in bytes that `auto` keeps a decoder chunk under:
-// the Neural Engine has trouble with models of a gigabyte and more, and
-// ANEMLL's own tools use the same figure.
-const chunkLimit = 950 << 20
+// chunkSize is the size in bytes that `auto` keeps a decoder chunk under: the
+// Neural Engine has trouble with models of a gigabyte and more, and ANEMLL's
+// own tools use the same figure.
+const chunkSize = 950 << 20
+
+// writtenChunks is as many chunks as the two digits in a file name count; more
+// would not sort, which some runtimes rely on.
+const writtenChunks = 99
 
 // Generator is how packages name the program that made them.
 const Generator = "Anemone"
@@ -197,7 +202,7 @@ func (p *plan) fill() error {
 		if err != nil {
 			return err
 		}
-		o.Name = fmt.Sprintf("anemll-%s-ctx%d", filepath.Base(abs), o.Context)
+		o.Name = fmt.Sprintf("anemll-%s-ctx%d", modelName(abs), o.Context)
 	}
 	switch {
 	case strings.ContainsAny(o.Prefix, `/\: `) || strings.HasPrefix(o.Prefix, "."):
@@ -206,10 +211,16 @@ func (p *plan) fill() error {
 		return fmt.Errorf("context %d: want 1 to %d positions", o.Context, 1<<20)
 	case o.Batch < 2 || o.Batch > o.Context:
 		return fmt.Errorf("batch %d: want 2 to the context length, %d", o.Batch, o.Context)
-	case o.Chunks < 0 || o.Chunks > min(p.info.Layers, 99):
-		return fmt.Errorf("%d chunks: want 1 to %d for %d layers", o.Chunks, min(p.info.Layers, 99), p.info.Layers)
+	case o.Chunks < 0 || o.Chunks > min(p.info.Layers, writtenChunks):
+		return fmt.Errorf("%d chunks: want 1 to %d for %d layers", o.Chunks, min(p.info.Layers, writtenChunks), p.info.Layers)
 	case o.SplitHead < 1 || o.SplitHead > min(p.info.Vocab, 1024):
 		return fmt.Errorf("%d parts of the LM head: want 1 to %d", o.SplitHead, min(p.info.Vocab, 1024))
+	}
+	if p.ck.Format() == "mlx" {
+		p.warnings = append(p.warnings, "the weights were written by MLX, which lays some of them out differently: check the package against the original checkpoint")
+	}
+	for _, name := range p.ck.Unindexed() {
+		p.warnings = append(p.warnings, fmt.Sprintf("tensor %s is in a file but not in the index, which decides: it is not used", name))
 	}
 	if o.Context > p.info.MaxContext {
 		p.warnings = append(p.warnings, fmt.Sprintf("context %d is longer than the %d positions the model was made for", o.Context, p.info.MaxContext))
@@ -223,6 +234,18 @@ func (p *plan) fill() error {
 	return nil
 }
 
+// modelName names a model after its folder. In the cache of huggingface_hub
+// that is models--ORG--NAME/snapshots/REVISION.
+func modelName(dir string) string {
+	parent := filepath.Dir(dir)
+	if filepath.Base(parent) == "snapshots" {
+		if name, ok := strings.CutPrefix(filepath.Base(filepath.Dir(parent)), "models--"); ok {
+			return strings.ReplaceAll(name, "--", "-")
+		}
+	}
+	return filepath.Base(dir)
+}
+
 // autoChunks builds all layers as one chunk to see how large they are.
 func (p *plan) autoChunks(m arch.Model) (int, error) {
 	infer, prefill, err := m.Chunk(p.arch, 0, p.info.Layers)
@@ -234,7 +257,11 @@ func (p *plan) autoChunks(m arch.Model) (int, error) {
 	if _, err := scratch.encode(prog, p.opts.FFN); err != nil {
 		return 0, err
 	}
-	return min(int((storedSize(prog)+chunkLimit-1)/chunkLimit), p.info.Layers), nil
+	limit := p.opts.ChunkSize
+	if limit <= 0 {
+		limit = chunkSize
+	}
+	return int(min((storedSize(prog)+limit-1)/limit, int64(p.info.Layers), writtenChunks)), nil
 }
 
 // storedSize returns the bytes of all weights of a program.
@@ -275,7 +302,7 @@ func (p *plan) newMeta(chunks int) *Meta {
 	m := &Meta{
 		Name: o.Name, Version: FormatVersion,
 		Description: fmt.Sprintf("%s for Apple's Neural Engine\nContext length: %d\nBatch size: %d\nChunks: %d", filepath.Base(o.Name), o.Context, o.Batch, chunks),
-		License:     "see the model's own licence", Author: Generator, Framework: "Core ML", Language: "Go",
+		License:     "see the source model", Author: Generator, Framework: "Core ML", Language: "Go",
 		Architecture: info.Architecture, ContextLength: o.Context, BatchSize: o.Batch,
 		LUTEmbeddings: lut(o.Embeddings), LUTFFN: lut(o.FFN), LUTLMHead: lut(o.Head),
 		NumChunks: chunks, ModelPrefix: o.Prefix,
@@ -291,7 +318,7 @@ func (p *plan) newMeta(chunks int) *Meta {
 		{"converter", Generator + " " + Version},
 		{"model", filepath.Base(o.Name)},
 		{"context_length", strconv.Itoa(o.Context)}, {"batch_size", strconv.Itoa(o.Batch)}, {"num_chunks", strconv.Itoa(chunks)},
-		{"lut_part1", lut(o.Embeddings).String()}, {"lut_part2", lut(o.FFN).String()}, {"lut_part3", lut(o.Head).String()},
+		{"lut_part1", o.Embeddings.String()}, {"lut_part2", o.FFN.String()}, {"lut_part3", o.Head.String()},
 		{"lut_method", "exact k-means"},
 		{"prefix", o.Prefix}, {"architecture", info.Architecture}, {"anemll_version", FormatVersion},
 	}
