@@ -9,10 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"anemone"
 	"anemone/internal/engine"
-	"anemone/internal/generate"
-	"anemone/internal/session"
-	"anemone/internal/tokenizer/chat"
 )
 
 func newRun() *cobra.Command {
@@ -52,34 +50,36 @@ output as it is made, figures to standard error.`,
 			if prompt == "" {
 				return &statusError{exitUsage, errors.New("the prompt is empty")}
 			}
-			m, err := generate.Open(a[0], generate.Options{Numerics: engine.Numerics(numerics), Workers: jobs})
+			pkg, err := anemone.Open(a[0], anemone.OpenOptions{Half: engine.Numerics(numerics) == engine.Float16, Workers: jobs})
 			if err != nil {
 				return err
 			}
-			defer m.Close()
-			for _, p := range m.Package.Problems {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note:", p)
+			defer pkg.Close()
+			if !quiet {
+				for _, p := range pkg.Problems() {
+					fmt.Fprintln(cmd.ErrOrStderr(), "note:", p)
+				}
 			}
-			r := generate.Request{MaxTokens: maxTokens, NoShift: noShift, IgnoreEOS: ignoreEOS, Sampling: s.preferences(cmd)}
-			if raw || m.Template == nil {
+			r := anemone.Request{MaxTokens: maxTokens, NoShift: noShift, IgnoreEOS: ignoreEOS, Sampling: s.preferences(cmd)}
+			if raw || !pkg.HasTemplate() {
 				if !raw {
 					fmt.Fprintln(cmd.ErrOrStderr(), "note: the package has no chat template: the prompt is used as it is")
 				}
 				r.Prompt = prompt
 			} else {
 				if system != "" {
-					r.Messages = append(r.Messages, chat.Message{Role: "system", Content: system})
+					r.Messages = append(r.Messages, anemone.Message{Role: "system", Content: system})
 				}
-				r.Messages = append(r.Messages, chat.Message{Role: "user", Content: prompt})
+				r.Messages = append(r.Messages, anemone.Message{Role: "user", Content: prompt})
 				if cmd.Flags().Changed("think") {
 					r.Chat.EnableThinking = &think
 				}
 			}
-			sess, err := m.Session.NewSession()
+			sess, err := pkg.NewSession()
 			if err != nil {
 				return err
 			}
-			return answer(cmd, m, sess, r, quiet, asJSON)
+			return answer(cmd, sess, r, quiet, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -98,32 +98,32 @@ output as it is made, figures to standard error.`,
 }
 
 // answer streams one generation.
-func answer(cmd *cobra.Command, m *generate.Model, sess *session.Session, r generate.Request, quiet, asJSON bool) error {
+func answer(cmd *cobra.Command, sess *anemone.Session, r anemone.Request, quiet, asJSON bool) error {
 	out, log := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	bar := newProgress(log, quiet || asJSON)
 	defer bar.done()
 	var text strings.Builder
 	var tokens []int32
-	for e, err := range m.Generate(cmd.Context(), sess, r) {
+	for e, err := range sess.Generate(cmd.Context(), r) {
 		if err != nil {
 			return err
 		}
 		switch e.Kind {
-		case session.Prefill:
+		case anemone.EventPrefill:
 			bar.update(func() string { return fmt.Sprintf("reading the prompt: %d of %d tokens", e.Done, e.Total) })
-		case session.Shift:
+		case anemone.EventShift:
 			bar.done()
 			if !quiet {
 				fmt.Fprintf(log, "\n[context full: the oldest %d tokens were dropped, %d are kept]\n", e.Dropped, e.Kept)
 			}
-		case session.Token:
+		case anemone.EventToken:
 			bar.done()
 			tokens = append(tokens, e.Token)
 			text.WriteString(e.Text)
 			if !asJSON {
 				fmt.Fprint(out, e.Text)
 			}
-		case session.End:
+		case anemone.EventEnd:
 			bar.done()
 			text.WriteString(e.Text)
 			st := e.Stats
@@ -164,7 +164,7 @@ func (s *samplingFlags) register(cmd *cobra.Command) {
 }
 
 // preferences holds the flags that were given.
-func (s *samplingFlags) preferences(cmd *cobra.Command) (p session.Preferences) {
+func (s *samplingFlags) preferences(cmd *cobra.Command) (p anemone.Sampling) {
 	given := func(name string) bool { return cmd.Flags().Changed(name) }
 	if given("temperature") {
 		p.Temperature = &s.temperature
