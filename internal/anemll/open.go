@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"anemone/coreml"
 	"anemone/coreml/mlmodelc"
@@ -407,7 +408,7 @@ func (f folder) missing(key string, names []string) error {
 
 // checkName refuses names that lead out of the folder.
 func checkName(key, name string) error {
-	if name == "" || name == "." || strings.ContainsAny(name, "/\\\x00") || !filepath.IsLocal(name) {
+	if name == "" || name == "." || strings.ContainsAny(name, "/\\\x00") || !filepath.IsLocal(name) || !utf8.ValidString(name) {
 		return fmt.Errorf("%s: %s: found %q, wanted the name of a file in the package folder", MetaFile, key, name)
 	}
 	return nil

@@ -699,6 +699,7 @@ func FuzzFind(f *testing.F) {
 	f.Add("q", "q_FFN_PF_chunk_01of02.mlmodelc", "q_FFN_PF_chunk_01of02_rot.mlmodelc", "", "q_embeddings.mlpackage\nq_lm_head.mlmodelc\nq_FFN_PF_chunk_01of02.mlpackage\nq_FFN_PF_chunk_02of02.mlpackage\nq_FFN_PF_chunk_01of02_rot.mlpackage\nq_FFN_PF_chunk_02of02_rot.mlpackage", true)
 	f.Add("q", "", "", "q_monolithic_full.mlmodelc", "q_monolithic_full_lut4.mlpackage", false)
 	f.Add("../q", "x_chunk_9999of9999", "/etc_chunk_1of1", "a/b", "x.mlpackage", true)
+	f.Add("\xe2", "0", "0", "", "0", true)
 	f.Add("q", "q_chunk_0of0", "pf", "", "q_embeddings.mlmodelc\nq_lm_head.mlmodelc\nq_FFN_chunk_01of01.mlmodelc\npf.mlpackage", false)
 	f.Fuzz(func(t *testing.T, prefix, ffn, pf, mono, files string, split bool) {
 		folder, there := folder{}, map[string]bool{}
