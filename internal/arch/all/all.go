@@ -4,8 +4,9 @@ package all
 
 import (
 	"anemone/internal/arch"
+	"anemone/internal/arch/gemma4"
 	"anemone/internal/arch/qwen3"
 )
 
 // Registry holds every architecture.
-var Registry = arch.Registry{qwen3.Architecture}
+var Registry = arch.Registry{qwen3.Architecture, gemma4.Architecture}

@@ -1,0 +1,459 @@
+package gemma4
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"anemone/internal/checkpoint"
+)
+
+// Config holds what config.json says about a Gemma 4 text model's
+// computation.
+type Config struct {
+	Hidden       int // width of the residual stream
+	Layers       int
+	Heads        int // query heads
+	KVHeads      int // key and value heads; divides Heads
+	Vocab        int // rows of the embedding, and logits
+	MaxPositions int // context length that the model was made for
+	Window       int // positions that sliding layers attend to, their own included
+
+	Local, Global Attention // of sliding and of full layers
+
+	PerLayer      int // width of a layer's per-layer input
+	PerLayerVocab int // rows of the table of per-layer embeddings, at least Vocab
+
+	// Kinds has the kind of every layer.
+	Kinds []Kind
+	// Shared is the number of layers at the end that read the keys and values
+	// of earlier ones.
+	Shared int
+
+	Intermediate int  // width of the gated MLP
+	DoubleWide   bool // MLPs of layers with shared keys are twice as wide
+
+	Eps     float64 // added to the mean square in every norm
+	Softcap float64 // bound of the logits; 0 for none
+
+	// Tied is whether the head is the embedding. It may say true where the
+	// checkpoint decides; see [WeightSet.Tied].
+	Tied       bool
+	tiedUnsaid bool
+	// Vision and Audio are whether there is a tower, which is left out.
+	Vision, Audio bool
+}
+
+// Attention is what the two kinds of layers differ in.
+type Attention struct {
+	HeadDim int     // even
+	Theta   float64 // base of the rotary frequencies
+	// Rotated is the number of frequencies, the first of HeadDim/2, that rotate
+	// their pair of dimensions.
+	Rotated int
+}
+
+// Kind is a kind of attention.
+type Kind uint8
+
+// Kinds of layers.
+const (
+	Sliding Kind = iota // attends to a window
+	Full                // attends to the whole context
+)
+
+// String returns the name that meta.yaml uses.
+func (k Kind) String() string { return [...]string{"sliding", "full"}[k] }
+
+// layerType is the name that config.json uses.
+func (k Kind) layerType() string { return k.String() + "_attention" }
+
+// Attention returns what layers of a kind have.
+func (c *Config) Attention(k Kind) *Attention {
+	if k == Full {
+		return &c.Global
+	}
+	return &c.Local
+}
+
+// QuerySize is the width of all query heads of a layer together.
+func (c *Config) QuerySize(layer int) int { return c.Heads * c.Attention(c.Kinds[layer]).HeadDim }
+
+// KVSize is the width of all key heads of a layer together, and of all value
+// heads.
+func (c *Config) KVSize(layer int) int { return c.KVHeads * c.Attention(c.Kinds[layer]).HeadDim }
+
+// MLPSize is the width of a layer's MLP.
+func (c *Config) MLPSize(layer int) int {
+	if c.DoubleWide && c.Shares(layer) {
+		return 2 * c.Intermediate
+	}
+	return c.Intermediate
+}
+
+// Shares reports whether a layer reads another's keys and values.
+func (c *Config) Shares(layer int) bool { return layer >= c.Layers-c.Shared }
+
+// Producer returns the layer whose keys and values a layer reads: itself, or
+// the last of its kind before the layers that share.
+func (c *Config) Producer(layer int) int {
+	if !c.Shares(layer) {
+		return layer
+	}
+	for p := c.Layers - c.Shared - 1; p >= 0; p-- {
+		if c.Kinds[p] == c.Kinds[layer] {
+			return p
+		}
+	}
+	return -1 // refused by ParseConfig
+}
+
+// Producers returns the layers of a kind that store keys and values, in
+// order: the slots of their cache.
+func (c *Config) Producers(k Kind) []int {
+	var layers []int
+	for i := range c.Layers - c.Shared {
+		if c.Kinds[i] == k {
+			layers = append(layers, i)
+		}
+	}
+	return layers
+}
+
+// Bounds of a configuration. They are far beyond every released model and keep
+// products of two of them, times a few bytes, within 64 bits.
+const (
+	maxWidth     = 1 << 20 // hidden, intermediate, heads*head_dim
+	maxLayers    = 1 << 10
+	maxHeads     = 1 << 12
+	maxHeadDim   = 1 << 12
+	maxVocab     = 1 << 24
+	maxPositions = 1 << 30
+)
+
+// Defaults of transformers for keys that a config.json may leave out.
+const (
+	defaultMaxPositions = 131072
+	defaultWindow       = 512
+	defaultHeadDim      = 256
+	defaultGlobalDim    = 512
+	defaultPerLayer     = 256
+	defaultVocab        = 262144
+	defaultPattern      = 6 // every sixth layer is full
+	defaultEps          = 1e-6
+	defaultLocalTheta   = 1e4
+	defaultGlobalTheta  = 1e6
+	defaultPartial      = 0.25
+)
+
+// text returns the object that describes the text model, and the whole file,
+// which is the same for checkpoints of the text model alone.
+func text(outer *checkpoint.Config) (*checkpoint.Config, error) {
+	switch t := outer.ModelType(); t {
+	case "gemma4":
+		if !outer.Has("text_config") && outer.Has("hidden_size") {
+			return outer, nil // a text model that kept the outer name
+		}
+		return outer.Object("text_config")
+	case "gemma4_text":
+		return outer, nil
+	default:
+		return nil, fmt.Errorf("%s: model_type: found %q, want \"gemma4\" or \"gemma4_text\"", outer.File(), t)
+	}
+}
+
+// ParseConfig reads the configuration of a Gemma 4 model: that of the whole
+// model, with text_config, or of the text model alone. It refuses what this
+// package does not compute.
+func ParseConfig(outer *checkpoint.Config) (*Config, error) {
+	c, err := text(outer)
+	if err != nil {
+		return nil, err
+	}
+	if err := outer.CheckSupported(); err != nil {
+		return nil, err
+	}
+	if err := refuse(c); err != nil {
+		return nil, err
+	}
+	cfg := &Config{Vision: outer.Has("vision_config"), Audio: outer.Has("audio_config")}
+	for _, f := range []struct {
+		key string
+		to  *int
+		def int // -1: the key must be there
+		max int
+	}{
+		{"hidden_size", &cfg.Hidden, -1, maxWidth},
+		{"num_hidden_layers", &cfg.Layers, -1, maxLayers},
+		{"num_attention_heads", &cfg.Heads, -1, maxHeads},
+		{"num_key_value_heads", &cfg.KVHeads, -1, maxHeads},
+		{"intermediate_size", &cfg.Intermediate, -1, maxWidth / 2},
+		{"head_dim", &cfg.Local.HeadDim, defaultHeadDim, maxHeadDim},
+		{"vocab_size", &cfg.Vocab, defaultVocab, maxVocab},
+		{"vocab_size_per_layer_input", &cfg.PerLayerVocab, defaultVocab, maxVocab},
+		{"hidden_size_per_layer_input", &cfg.PerLayer, defaultPerLayer, maxHeadDim},
+		{"sliding_window", &cfg.Window, defaultWindow, maxPositions},
+		{"max_position_embeddings", &cfg.MaxPositions, defaultMaxPositions, maxPositions},
+	} {
+		if f.def < 0 {
+			*f.to, err = c.Int(f.key)
+		} else {
+			*f.to, err = c.IntOr(f.key, f.def)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if *f.to < 1 || *f.to > f.max {
+			return nil, fmt.Errorf("%s: %s: found %d, want 1 to %d", c.File(), f.key, *f.to, f.max)
+		}
+	}
+	switch {
+	case cfg.Heads%cfg.KVHeads != 0:
+		return nil, fmt.Errorf("%s: num_key_value_heads: found %d, want a divisor of num_attention_heads, %d", c.File(), cfg.KVHeads, cfg.Heads)
+	case cfg.PerLayerVocab < cfg.Vocab:
+		return nil, fmt.Errorf("%s: vocab_size_per_layer_input: found %d, want at least vocab_size, %d: every token needs a row", c.File(), cfg.PerLayerVocab, cfg.Vocab)
+	case cfg.Layers*cfg.PerLayer > maxWidth:
+		return nil, fmt.Errorf("%s: num_hidden_layers %d times hidden_size_per_layer_input %d exceeds %d", c.File(), cfg.Layers, cfg.PerLayer, maxWidth)
+	}
+
+	if err := cfg.parseLayers(c); err != nil {
+		return nil, err
+	}
+	if err := cfg.parseHeadDims(c); err != nil {
+		return nil, err
+	}
+	if err := cfg.parseRope(c); err != nil {
+		return nil, err
+	}
+	if cfg.DoubleWide, err = c.BoolOr("use_double_wide_mlp", false); err != nil {
+		return nil, err
+	}
+	if cfg.Eps, err = c.FloatOr("rms_norm_eps", defaultEps); err != nil {
+		return nil, err
+	}
+	if !(cfg.Eps > 0 && cfg.Eps < 1) {
+		return nil, fmt.Errorf("%s: rms_norm_eps: found %g, want a number between 0 and 1", c.File(), cfg.Eps)
+	}
+	if cfg.Softcap, err = c.FloatOr("final_logit_softcapping", 0); err != nil {
+		return nil, err
+	}
+	if cfg.Softcap < 0 || c.Has("final_logit_softcapping") && !(cfg.Softcap >= 1e-3 && cfg.Softcap <= 1e4) {
+		return nil, fmt.Errorf("%s: final_logit_softcapping: found %g, want a number from 0.001 to 10000, or null", c.File(), cfg.Softcap)
+	}
+	// Either object may say it; a model without the text's saying so is tied.
+	cfg.tiedUnsaid = !c.Has("tie_word_embeddings") && !outer.Has("tie_word_embeddings")
+	from := c
+	if !c.Has("tie_word_embeddings") {
+		from = outer
+	}
+	if cfg.Tied, err = from.BoolOr("tie_word_embeddings", true); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// refuse names the keys of Gemma 4 models that this package does not compute.
+func refuse(c *checkpoint.Config) error {
+	for _, f := range []struct{ key, why string }{
+		{"attention_k_eq_v", "values that are computed by the keys' projection (Gemma 4 12B and 31B) are not supported; E2B and E4B are"},
+		{"enable_moe_block", "mixtures of experts (Gemma 4 26B-A4B) are not supported; E2B and E4B are"},
+		{"attention_bias", "projections with biases are not supported; no released Gemma 4 has them"},
+	} {
+		on, err := c.BoolOr(f.key, false)
+		if err != nil {
+			return err
+		}
+		if on {
+			return fmt.Errorf("%s: %s: found true, want false: %s", c.File(), f.key, f.why)
+		}
+	}
+	if n, err := c.IntOr("hidden_size_per_layer_input", defaultPerLayer); err != nil {
+		return err
+	} else if n == 0 {
+		return fmt.Errorf("%s: hidden_size_per_layer_input: found 0: models without per-layer inputs (Gemma 4 12B and larger) are not supported; E2B and E4B are", c.File())
+	}
+	switch s, err := c.StringOr("use_bidirectional_attention", ""); {
+	case err != nil:
+		return err
+	case s != "" && s != "vision": // which only concerns images
+		return fmt.Errorf("%s: use_bidirectional_attention: found %q: tokens that attend to later ones are not supported", c.File(), s)
+	}
+	act, err := c.StringOr("hidden_activation", "gelu_pytorch_tanh")
+	if err != nil {
+		return err
+	}
+	if act != "gelu_pytorch_tanh" {
+		return fmt.Errorf("%s: hidden_activation: found %q, want \"gelu_pytorch_tanh\", which every Gemma 4 has", c.File(), act)
+	}
+	return nil
+}
+
+// parseLayers reads the kinds of layers and which of them share keys.
+func (c *Config) parseLayers(o *checkpoint.Config) error {
+	types, err := o.Strings("layer_types")
+	switch {
+	case errors.Is(err, checkpoint.ErrMissing):
+		for i := range c.Layers {
+			k := Sliding
+			if (i+1)%defaultPattern == 0 {
+				k = Full
+			}
+			c.Kinds = append(c.Kinds, k)
+		}
+	case err != nil:
+		return err
+	case len(types) != c.Layers:
+		return fmt.Errorf("%s: layer_types: found %d entries, want num_hidden_layers, %d", o.File(), len(types), c.Layers)
+	}
+	for i, t := range types {
+		switch t {
+		case Sliding.layerType():
+			c.Kinds = append(c.Kinds, Sliding)
+		case Full.layerType():
+			c.Kinds = append(c.Kinds, Full)
+		default:
+			return fmt.Errorf("%s: layer_types[%d]: found %q, want \"sliding_attention\" or \"full_attention\"", o.File(), i, t)
+		}
+	}
+	c.Kinds[c.Layers-1] = Full // whatever is said, as in transformers
+
+	if c.Shared, err = o.IntOr("num_kv_shared_layers", 0); err != nil {
+		return err
+	}
+	if c.Shared < 0 || c.Shared >= c.Layers {
+		return fmt.Errorf("%s: num_kv_shared_layers: found %d, want 0 to %d for %d layers", o.File(), c.Shared, c.Layers-1, c.Layers)
+	}
+	for i := range c.Layers {
+		if c.Producer(i) < 0 {
+			return fmt.Errorf("%s: num_kv_shared_layers: layer %d is to share keys, but no %s layer comes before the last %d", o.File(), i, c.Kinds[i], c.Shared)
+		}
+	}
+	// Every package declares both caches.
+	for _, k := range []Kind{Sliding, Full} {
+		if len(c.Producers(k)) == 0 {
+			return fmt.Errorf("%s: layer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.File(), k.layerType())
+		}
+	}
+	return nil
+}
+
+// parseHeadDims reads the size of the heads of full layers: global_head_dim
+// in released models, an entry of per_layer_config for each of them in those
+// that transformers has saved again.
+func (c *Config) parseHeadDims(o *checkpoint.Config) error {
+	bad := func(key string, d int) error {
+		if d < 2 || d > maxHeadDim || d%2 != 0 {
+			return fmt.Errorf("%s: %s: found %d, want an even number up to %d: the rotary embedding pairs its halves", o.File(), key, d, maxHeadDim)
+		}
+		if c.Heads*d > maxWidth {
+			return fmt.Errorf("%s: num_attention_heads %d times %s %d exceeds %d", o.File(), c.Heads, key, d, maxWidth)
+		}
+		return nil
+	}
+	var err error
+	if c.Global.HeadDim, err = o.IntOr("global_head_dim", defaultGlobalDim); err != nil {
+		return err
+	}
+	if o.Has("per_layer_config") {
+		if err := c.perLayerConfig(o); err != nil {
+			return err
+		}
+	}
+	if err := bad("head_dim", c.Local.HeadDim); err != nil {
+		return err
+	}
+	return bad("global_head_dim", c.Global.HeadDim)
+}
+
+// perLayerConfig takes the head sizes from per_layer_config, where they must
+// be the same for all layers of a kind. What it does not say is said outside:
+// head_dim.
+func (c *Config) perLayerConfig(o *checkpoint.Config) error {
+	const key = "per_layer_config"
+	all, err := o.Object(key)
+	if err != nil {
+		return err
+	}
+	dims := make([]int, c.Layers)
+	for i := range dims {
+		dims[i] = c.Local.HeadDim
+	}
+	for _, k := range all.Keys() {
+		i, err := strconv.Atoi(k)
+		if err != nil || i < 0 || i >= c.Layers {
+			return fmt.Errorf("%s: %s: found key %q, want the number of a layer, 0 to %d", o.File(), key, k, c.Layers-1)
+		}
+		one, err := all.Object(k)
+		if err != nil {
+			return err
+		}
+		for _, name := range one.Keys() {
+			v, err := one.Int(name)
+			switch {
+			case name == "head_dim" && err == nil:
+				dims[i] = v
+			case name == "num_key_value_heads" && err == nil && v == c.KVHeads:
+			case err != nil:
+				return err
+			default:
+				return fmt.Errorf("%s: %s.%s.%s: found %d: only head_dim may differ between layers", o.File(), key, k, name, v)
+			}
+		}
+	}
+	first := map[Kind]int{}
+	for i, d := range dims {
+		k := c.Kinds[i]
+		if f, ok := first[k]; ok && dims[f] != d {
+			return fmt.Errorf("%s: %s: layers %d and %d have heads of %d and %d elements, but both are %s", o.File(), key, f, i, dims[f], d, k.layerType())
+		} else if !ok {
+			first[k] = i
+		}
+	}
+	if g := dims[first[Full]]; o.Has("global_head_dim") && g != c.Global.HeadDim {
+		return fmt.Errorf("%s: global_head_dim is %d but %s says %d: remove the wrong one", o.File(), c.Global.HeadDim, key, g)
+	} else {
+		c.Global.HeadDim = g
+	}
+	c.Local.HeadDim = dims[first[Sliding]]
+	return nil
+}
+
+// parseRope reads how either kind of layer rotates.
+func (c *Config) parseRope(o *checkpoint.Config) error {
+	for _, k := range []Kind{Sliding, Full} {
+		r := checkpoint.Rope{Type: "default", Theta: defaultLocalTheta}
+		if k == Full {
+			r = checkpoint.Rope{Type: "proportional", Theta: defaultGlobalTheta, PartialRotaryFactor: defaultPartial}
+		}
+		if o.Has("rope_parameters") {
+			var err error
+			if r, err = o.RopeFor(k.layerType()); err != nil {
+				return err
+			}
+		}
+		where := fmt.Sprintf("%s: rope_parameters.%s", o.File(), k.layerType())
+		// Below 1 the frequencies would rise; infinite ones would stay silent.
+		if !(r.Theta >= 1 && r.Theta <= math.MaxFloat32) {
+			return fmt.Errorf("%s.rope_theta: found %g, want a number from 1 to %g", where, r.Theta, math.MaxFloat32)
+		}
+		if f, ok := r.Params["factor"]; ok && f != 1.0 {
+			return fmt.Errorf("%s.factor: found %v, want 1: scaled positions are not supported", where, f)
+		}
+		a := c.Attention(k)
+		a.Theta = r.Theta
+		switch p := r.PartialRotaryFactor; {
+		case r.Type == "default" && (p == 0 || p == 1):
+			a.Rotated = a.HeadDim / 2
+		case r.Type == "default":
+			return fmt.Errorf("%s.partial_rotary_factor: found %g, want 1: only proportional rotation may be partial", where, p)
+		case r.Type == "proportional" && p == 0:
+			a.Rotated = a.HeadDim / 2
+		case r.Type == "proportional":
+			a.Rotated = int(p * float64(a.HeadDim) / 2)
+		default:
+			return fmt.Errorf("%s.rope_type: found %q, want \"default\" or \"proportional\"", where, r.Type)
+		}
+	}
+	return nil
+}
