@@ -190,7 +190,7 @@ func (w *walker) notes(r *Report) {
 		r.Notes = append(r.Notes, fmt.Sprintf("caches are rotated from position %d on: ANEMLL's own call sequence (batches there, too, and the last token of the prompt twice) fails: %v", w.pkg.Window, w.anemllErr))
 	}
 	if f := r.Anemll; f != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("caches are rotated from position %d on: ANEMLL's own call sequence (batches there, too, and the last token of the prompt twice) is off by a cosine of %.6f at worst and %.6f in the mean from infer only over the last %d positions, with the same best token at %.0f %% of them",
+		r.Notes = append(r.Notes, fmt.Sprintf("caches are rotated from position %d on: ANEMLL's own call sequence (batches there, too, and the last token of the prompt twice) has a cosine of %.6f at worst and %.6f in the mean to infer only over the last %d positions, and the same best token at %.0f %% of them",
 			w.pkg.Window, f.Cosine.Min, f.Cosine.Mean, f.Positions, 100*f.Top1))
 	}
 	if w.batch == nil {
