@@ -6,7 +6,8 @@ import (
 	"anemone/internal/arch"
 	"anemone/internal/arch/gemma4"
 	"anemone/internal/arch/qwen3"
+	"anemone/internal/arch/qwen35"
 )
 
 // Registry holds every architecture.
-var Registry = arch.Registry{qwen3.Architecture, gemma4.Architecture}
+var Registry = arch.Registry{qwen3.Architecture, qwen35.Architecture, gemma4.Architecture}
