@@ -147,19 +147,29 @@ const (
 	defaultPartial      = 0.25
 )
 
-// text returns the object that describes the text model, and the whole file,
-// which is the same for checkpoints of the text model alone.
-func text(outer *checkpoint.Config) (*checkpoint.Config, error) {
+// object is an object of config.json that knows where it stands.
+type object struct {
+	*checkpoint.Config
+	path string
+}
+
+// at returns what errors about a key begin with.
+func (o object) at() string { return o.File() + ": " + o.path }
+
+// text returns the object that describes the text model: that in text_config,
+// or the whole file for checkpoints of the text model alone.
+func text(outer *checkpoint.Config) (object, error) {
 	switch t := outer.ModelType(); t {
 	case "gemma4":
 		if !outer.Has("text_config") && outer.Has("hidden_size") {
-			return outer, nil // a text model that kept the outer name
+			return object{outer, ""}, nil // a text model that kept the outer name
 		}
-		return outer.Object("text_config")
+		c, err := outer.Object("text_config")
+		return object{c, "text_config."}, err
 	case "gemma4_text":
-		return outer, nil
+		return object{outer, ""}, nil
 	default:
-		return nil, fmt.Errorf("%s: model_type: found %q, want \"gemma4\" or \"gemma4_text\"", outer.File(), t)
+		return object{}, fmt.Errorf("%s: model_type: found %q, want \"gemma4\" or \"gemma4_text\"", outer.File(), t)
 	}
 }
 
@@ -205,16 +215,16 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 			return nil, err
 		}
 		if *f.to < 1 || *f.to > f.max {
-			return nil, fmt.Errorf("%s: %s: found %d, want 1 to %d", c.File(), f.key, *f.to, f.max)
+			return nil, fmt.Errorf("%s%s: found %d, want 1 to %d", c.at(), f.key, *f.to, f.max)
 		}
 	}
 	switch {
 	case cfg.Heads%cfg.KVHeads != 0:
-		return nil, fmt.Errorf("%s: num_key_value_heads: found %d, want a divisor of num_attention_heads, %d", c.File(), cfg.KVHeads, cfg.Heads)
+		return nil, fmt.Errorf("%snum_key_value_heads: found %d, want a divisor of num_attention_heads, %d", c.at(), cfg.KVHeads, cfg.Heads)
 	case cfg.PerLayerVocab < cfg.Vocab:
-		return nil, fmt.Errorf("%s: vocab_size_per_layer_input: found %d, want at least vocab_size, %d: every token needs a row", c.File(), cfg.PerLayerVocab, cfg.Vocab)
+		return nil, fmt.Errorf("%svocab_size_per_layer_input: found %d, want at least vocab_size, %d: every token needs a row", c.at(), cfg.PerLayerVocab, cfg.Vocab)
 	case cfg.Layers*cfg.PerLayer > maxWidth:
-		return nil, fmt.Errorf("%s: num_hidden_layers %d times hidden_size_per_layer_input %d exceeds %d", c.File(), cfg.Layers, cfg.PerLayer, maxWidth)
+		return nil, fmt.Errorf("%snum_hidden_layers %d times hidden_size_per_layer_input %d exceeds %d", c.at(), cfg.Layers, cfg.PerLayer, maxWidth)
 	}
 
 	if err := cfg.parseLayers(c); err != nil {
@@ -233,17 +243,17 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 		return nil, err
 	}
 	if !(cfg.Eps > 0 && cfg.Eps < 1) {
-		return nil, fmt.Errorf("%s: rms_norm_eps: found %g, want a number between 0 and 1", c.File(), cfg.Eps)
+		return nil, fmt.Errorf("%srms_norm_eps: found %g, want a number between 0 and 1", c.at(), cfg.Eps)
 	}
 	if cfg.Softcap, err = c.FloatOr("final_logit_softcapping", 0); err != nil {
 		return nil, err
 	}
 	if cfg.Softcap < 0 || c.Has("final_logit_softcapping") && !(cfg.Softcap >= 1e-3 && cfg.Softcap <= 1e4) {
-		return nil, fmt.Errorf("%s: final_logit_softcapping: found %g, want a number from 0.001 to 10000, or null", c.File(), cfg.Softcap)
+		return nil, fmt.Errorf("%sfinal_logit_softcapping: found %g, want a number from 0.001 to 10000, or null", c.at(), cfg.Softcap)
 	}
 	// Either object may say it; a model without the text's saying so is tied.
 	cfg.tiedUnsaid = !c.Has("tie_word_embeddings") && !outer.Has("tie_word_embeddings")
-	from := c
+	from := c.Config
 	if !c.Has("tie_word_embeddings") {
 		from = outer
 	}
@@ -254,7 +264,7 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 }
 
 // refuse names the keys of Gemma 4 models that this package does not compute.
-func refuse(c *checkpoint.Config) error {
+func refuse(c object) error {
 	for _, f := range []struct{ key, why string }{
 		{"attention_k_eq_v", "values that are computed by the keys' projection (Gemma 4 12B and 31B) are not supported; E2B and E4B are"},
 		{"enable_moe_block", "mixtures of experts (Gemma 4 26B-A4B) are not supported; E2B and E4B are"},
@@ -265,32 +275,32 @@ func refuse(c *checkpoint.Config) error {
 			return err
 		}
 		if on {
-			return fmt.Errorf("%s: %s: found true, want false: %s", c.File(), f.key, f.why)
+			return fmt.Errorf("%s%s: found true, want false: %s", c.at(), f.key, f.why)
 		}
 	}
 	if n, err := c.IntOr("hidden_size_per_layer_input", defaultPerLayer); err != nil {
 		return err
 	} else if n == 0 {
-		return fmt.Errorf("%s: hidden_size_per_layer_input: found 0: models without per-layer inputs (Gemma 4 12B and larger) are not supported; E2B and E4B are", c.File())
+		return fmt.Errorf("%shidden_size_per_layer_input: found 0: models without per-layer inputs (Gemma 4 12B and larger) are not supported; E2B and E4B are", c.at())
 	}
 	switch s, err := c.StringOr("use_bidirectional_attention", ""); {
 	case err != nil:
 		return err
 	case s != "" && s != "vision": // which only concerns images
-		return fmt.Errorf("%s: use_bidirectional_attention: found %q: tokens that attend to later ones are not supported", c.File(), s)
+		return fmt.Errorf("%suse_bidirectional_attention: found %q: tokens that attend to later ones are not supported", c.at(), s)
 	}
 	act, err := c.StringOr("hidden_activation", "gelu_pytorch_tanh")
 	if err != nil {
 		return err
 	}
 	if act != "gelu_pytorch_tanh" {
-		return fmt.Errorf("%s: hidden_activation: found %q, want \"gelu_pytorch_tanh\", which every Gemma 4 has", c.File(), act)
+		return fmt.Errorf("%shidden_activation: found %q, want \"gelu_pytorch_tanh\", which every Gemma 4 has", c.at(), act)
 	}
 	return nil
 }
 
 // parseLayers reads the kinds of layers and which of them share keys.
-func (c *Config) parseLayers(o *checkpoint.Config) error {
+func (c *Config) parseLayers(o object) error {
 	types, err := o.Strings("layer_types")
 	switch {
 	case errors.Is(err, checkpoint.ErrMissing):
@@ -304,7 +314,7 @@ func (c *Config) parseLayers(o *checkpoint.Config) error {
 	case err != nil:
 		return err
 	case len(types) != c.Layers:
-		return fmt.Errorf("%s: layer_types: found %d entries, want num_hidden_layers, %d", o.File(), len(types), c.Layers)
+		return fmt.Errorf("%slayer_types: found %d entries, want num_hidden_layers, %d", o.at(), len(types), c.Layers)
 	}
 	for i, t := range types {
 		switch t {
@@ -313,7 +323,7 @@ func (c *Config) parseLayers(o *checkpoint.Config) error {
 		case Full.layerType():
 			c.Kinds = append(c.Kinds, Full)
 		default:
-			return fmt.Errorf("%s: layer_types[%d]: found %q, want \"sliding_attention\" or \"full_attention\"", o.File(), i, t)
+			return fmt.Errorf("%slayer_types[%d]: found %q, want \"sliding_attention\" or \"full_attention\"", o.at(), i, t)
 		}
 	}
 	c.Kinds[c.Layers-1] = Full // whatever is said, as in transformers
@@ -322,17 +332,17 @@ func (c *Config) parseLayers(o *checkpoint.Config) error {
 		return err
 	}
 	if c.Shared < 0 || c.Shared >= c.Layers {
-		return fmt.Errorf("%s: num_kv_shared_layers: found %d, want 0 to %d for %d layers", o.File(), c.Shared, c.Layers-1, c.Layers)
+		return fmt.Errorf("%snum_kv_shared_layers: found %d, want 0 to %d for %d layers", o.at(), c.Shared, c.Layers-1, c.Layers)
 	}
 	for i := range c.Layers {
 		if c.Producer(i) < 0 {
-			return fmt.Errorf("%s: num_kv_shared_layers: layer %d is to share keys, but no %s layer comes before the last %d", o.File(), i, c.Kinds[i], c.Shared)
+			return fmt.Errorf("%snum_kv_shared_layers: layer %d is to share keys, but no %s layer comes before the last %d", o.at(), i, c.Kinds[i], c.Shared)
 		}
 	}
 	// Every package declares both caches.
 	for _, k := range []Kind{Sliding, Full} {
 		if len(c.Producers(k)) == 0 {
-			return fmt.Errorf("%s: layer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.File(), k.layerType())
+			return fmt.Errorf("%slayer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.at(), k.layerType())
 		}
 	}
 	return nil
@@ -341,13 +351,13 @@ func (c *Config) parseLayers(o *checkpoint.Config) error {
 // parseHeadDims reads the size of the heads of full layers: global_head_dim
 // in released models, an entry of per_layer_config for each of them in those
 // that transformers has saved again.
-func (c *Config) parseHeadDims(o *checkpoint.Config) error {
+func (c *Config) parseHeadDims(o object) error {
 	bad := func(key string, d int) error {
 		if d < 2 || d > maxHeadDim || d%2 != 0 {
-			return fmt.Errorf("%s: %s: found %d, want an even number up to %d: the rotary embedding pairs its halves", o.File(), key, d, maxHeadDim)
+			return fmt.Errorf("%s%s: found %d, want an even number up to %d: the rotary embedding pairs its halves", o.at(), key, d, maxHeadDim)
 		}
 		if c.Heads*d > maxWidth {
-			return fmt.Errorf("%s: num_attention_heads %d times %s %d exceeds %d", o.File(), c.Heads, key, d, maxWidth)
+			return fmt.Errorf("%snum_attention_heads %d times %s %d exceeds %d", o.at(), c.Heads, key, d, maxWidth)
 		}
 		return nil
 	}
@@ -369,7 +379,7 @@ func (c *Config) parseHeadDims(o *checkpoint.Config) error {
 // perLayerConfig takes the head sizes from per_layer_config, where they must
 // be the same for all layers of a kind. What it does not say is said outside:
 // head_dim.
-func (c *Config) perLayerConfig(o *checkpoint.Config) error {
+func (c *Config) perLayerConfig(o object) error {
 	const key = "per_layer_config"
 	all, err := o.Object(key)
 	if err != nil {
@@ -382,7 +392,7 @@ func (c *Config) perLayerConfig(o *checkpoint.Config) error {
 	for _, k := range all.Keys() {
 		i, err := strconv.Atoi(k)
 		if err != nil || i < 0 || i >= c.Layers {
-			return fmt.Errorf("%s: %s: found key %q, want the number of a layer, 0 to %d", o.File(), key, k, c.Layers-1)
+			return fmt.Errorf("%s%s: found key %q, want the number of a layer, 0 to %d", o.at(), key, k, c.Layers-1)
 		}
 		one, err := all.Object(k)
 		if err != nil {
@@ -397,7 +407,7 @@ func (c *Config) perLayerConfig(o *checkpoint.Config) error {
 			case err != nil:
 				return err
 			default:
-				return fmt.Errorf("%s: %s.%s.%s: found %d: only head_dim may differ between layers", o.File(), key, k, name, v)
+				return fmt.Errorf("%s%s.%s.%s: found %d: only head_dim may differ between layers", o.at(), key, k, name, v)
 			}
 		}
 	}
@@ -405,13 +415,13 @@ func (c *Config) perLayerConfig(o *checkpoint.Config) error {
 	for i, d := range dims {
 		k := c.Kinds[i]
 		if f, ok := first[k]; ok && dims[f] != d {
-			return fmt.Errorf("%s: %s: layers %d and %d have heads of %d and %d elements, but both are %s", o.File(), key, f, i, dims[f], d, k.layerType())
+			return fmt.Errorf("%s%s: layers %d and %d have heads of %d and %d elements, but both are %s", o.at(), key, f, i, dims[f], d, k.layerType())
 		} else if !ok {
 			first[k] = i
 		}
 	}
 	if g := dims[first[Full]]; o.Has("global_head_dim") && g != c.Global.HeadDim {
-		return fmt.Errorf("%s: global_head_dim is %d but %s says %d: remove the wrong one", o.File(), c.Global.HeadDim, key, g)
+		return fmt.Errorf("%sglobal_head_dim is %d but %s says %d: remove the wrong one", o.at(), c.Global.HeadDim, key, g)
 	} else {
 		c.Global.HeadDim = g
 	}
@@ -420,7 +430,7 @@ func (c *Config) perLayerConfig(o *checkpoint.Config) error {
 }
 
 // parseRope reads how either kind of layer rotates.
-func (c *Config) parseRope(o *checkpoint.Config) error {
+func (c *Config) parseRope(o object) error {
 	for _, k := range []Kind{Sliding, Full} {
 		r := checkpoint.Rope{Type: "default", Theta: defaultLocalTheta}
 		if k == Full {
@@ -432,7 +442,7 @@ func (c *Config) parseRope(o *checkpoint.Config) error {
 				return err
 			}
 		}
-		where := fmt.Sprintf("%s: rope_parameters.%s", o.File(), k.layerType())
+		where := o.at() + "rope_parameters." + k.layerType()
 		// Below 1 the frequencies would rise; infinite ones would stay silent.
 		if !(r.Theta >= 1 && r.Theta <= math.MaxFloat32) {
 			return fmt.Errorf("%s.rope_theta: found %g, want a number from 1 to %g", where, r.Theta, math.MaxFloat32)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -162,14 +163,98 @@ func feed(t testing.TB, ref arch.Reference, tokens []int32) dense.Matrix {
 	return out
 }
 
-// The golden is that of transformers, whose float32 sums are rounded at every
-// step; the bound is some ten times what that comes to.
+// The random checkpoints in testdata; see make.py.
+var random = []string{"released", "text", "long"}
+
+// The tiny checkpoint's golden is that of transformers, whose float32 sums are
+// rounded at every step; the bound is some ten times what that comes to.
 func TestReferenceGolden(t *testing.T) {
 	ref, g := tiny(t)
 	worst := difference(feed(t, ref, g.tokens).Data, g.logits.Data)
 	t.Logf("largest difference %.2g", worst)
 	if !(worst <= 1e-4) {
 		t.Errorf("largest difference of a logit %g, want at most %g", worst, 1e-4)
+	}
+}
+
+// openRandom returns the golden of a random checkpoint, and the positions that
+// it has logits for.
+func openRandom(t testing.TB, name string) (g golden, at []int32) {
+	t.Helper()
+	f, err := safetensors.Open(filepath.Join("testdata", name, "golden.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	g.file = f
+	g.tokens, g.logits = g.ints(t, "tokens"), g.matrix(t, "logits")
+	return g, g.ints(t, "position")
+}
+
+// The other goldens were computed in float64: logits, and what an observer
+// sees of the layers.
+func TestReferenceRandom(t *testing.T) {
+	for _, name := range random {
+		t.Run(name, func(t *testing.T) {
+			g, at := openRandom(t, name)
+			ref := openReference(t, filepath.Join("testdata", name))
+			hidden := g.matrix(t, "hidden")
+			var layers []int
+			ref.Observe(arch.Observer{Hidden: func(layer int, x dense.Matrix) {
+				layers = append(layers, layer)
+				for i, p := range at {
+					if d := difference(x.Row(int(p)), hidden.Row((layer+1)*len(at)+i)); !(d <= 5e-5) {
+						t.Fatalf("what leaves layer %d differs by %g at position %d", layer, d, p)
+					}
+				}
+			}})
+			n := 0
+			err := ref.Forward(t.Context(), g.tokens, func(i int) bool { return slices.Contains(at, int32(i)) }, func(i int, logits []float32) error {
+				if d := difference(logits, g.logits.Row(n)); !(d <= 5e-5) {
+					t.Errorf("after token %d logits differ by %g", i, d)
+				}
+				n++
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n != len(at) || len(layers) != ref.cfg.Layers+2 || layers[0] != -1 || layers[len(layers)-1] != ref.cfg.Layers {
+				t.Errorf("%d logits, layers %v", n, layers)
+			}
+		})
+	}
+}
+
+// Every linear layer is shown with its name, those of layers that share keys
+// without them.
+func TestObserve(t *testing.T) {
+	for _, name := range random[:2] {
+		ref := openReference(t, filepath.Join("testdata", name))
+		var seen []string
+		ref.Observe(arch.Observer{Linear: func(layer int, tensor string, x dense.Matrix) {
+			seen = append(seen, fmt.Sprint(layer, " ", strings.TrimPrefix(tensor, ref.w.Prefix)))
+			if want := map[bool]int{true: 1, false: 2}[layer == -1 && !strings.Contains(tensor, "per_layer")]; x.Rows != want {
+				t.Errorf("%s sees %d tokens, want %d", tensor, x.Rows, want)
+			}
+		}})
+		want := []string{"-1 per_layer_model_projection.weight"}
+		for l := range ref.cfg.Layers {
+			parts := []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "per_layer_input_gate", "per_layer_projection"}
+			if l >= ref.cfg.Layers-3 {
+				parts = slices.Delete(parts, 1, 3)
+			}
+			for _, p := range parts {
+				want = append(want, fmt.Sprintf("%d layers.%d.%s.weight", l, l, p))
+			}
+		}
+		head := map[string]string{"released": "-1 embed_tokens.weight", "text": "-1 lm_head.weight"}[name]
+		if err := ref.Forward(t.Context(), []int32{3, 4}, func(i int) bool { return i == 1 }, func(int, []float32) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(seen, append(want, head)) {
+			t.Errorf("%s: seen %q, want %q", name, seen, append(want, head))
+		}
 	}
 }
 
