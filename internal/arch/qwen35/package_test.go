@@ -1,0 +1,525 @@
+package qwen35
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"anemone/coreml"
+	"anemone/coreml/mlpackage"
+	"anemone/internal/anemll"
+	"anemone/internal/arch"
+	"anemone/internal/arch/dense"
+	"anemone/internal/compress"
+	"anemone/internal/engine"
+	"anemone/internal/runner"
+	"anemone/internal/session"
+	"anemone/internal/testutil"
+	"anemone/mil"
+)
+
+var registry = arch.Registry{Architecture}
+
+func convert(t testing.TB, dir string, o anemll.Options) (string, *anemll.Report) {
+	t.Helper()
+	o.Format, o.Name = anemll.MLPackage, "test"
+	out := filepath.Join(t.TempDir(), "out")
+	report, err := anemll.Convert(t.Context(), registry, dir, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, report
+}
+
+// load opens a package in the engine and returns an empty session.
+func load(t testing.TB, dir string, n engine.Numerics) (*anemll.Package, *session.Session) {
+	t.Helper()
+	p, err := anemll.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	if len(p.Problems) > 0 {
+		t.Errorf("the package has problems: %q", p.Problems)
+	}
+	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) { return engine.New(m, engine.Options{Numerics: n}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	s, err := m.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, s
+}
+
+// each feeds tokens and returns the logits after those for which there are
+// any, in rows of the tokens' positions; the others are zero.
+func each(t testing.TB, s *session.Session, tokens []int32, mode session.Mode) (logits dense.Matrix, at []int) {
+	t.Helper()
+	first := s.Pos()
+	err := s.Each(t.Context(), tokens, mode, func(pos int, l []float32) error {
+		if logits.Data == nil {
+			logits = dense.New(len(tokens), len(l))
+		}
+		copy(logits.Row(pos-first), l)
+		at = append(at, pos-first)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logits, at
+}
+
+func cosine(a, b []float32) float64 {
+	return dense.Dot(a, b) / math.Sqrt(dense.Dot(a, a)*dense.Dot(b, b))
+}
+
+// holds holds logits at some positions to the golden's: the lowest cosine and
+// the mean, and how many best tokens may differ.
+func holds(t *testing.T, what string, g golden, logits dense.Matrix, at []int, lowest, mean float64, others int) {
+	t.Helper()
+	low, sum, diff, wrong := 1.0, 0.0, 0.0, 0
+	for _, i := range at {
+		c := cosine(logits.Row(i), g.logits.Row(i))
+		low, sum, diff = min(low, c), sum+c, max(diff, difference(logits.Row(i), g.logits.Row(i)))
+		a, err := arch.Argmax(logits.Row(i))
+		if err != nil {
+			t.Fatalf("%s: token %d: %v", what, i, err)
+		}
+		if b, _ := arch.Argmax(g.logits.Row(i)); a != b {
+			wrong++
+		}
+	}
+	t.Logf("%s: %d positions, lowest cosine %.7f, mean %.7f, largest difference %.4f, %d other tokens", what, len(at), low, sum/float64(len(at)), diff, wrong)
+	if len(at) == 0 || !(low >= lowest) || !(sum/float64(len(at)) >= mean) || wrong > others {
+		t.Errorf("%s: want a cosine of at least %g, %g in the mean, and at most %d other tokens", what, lowest, mean, others)
+	}
+}
+
+var modes = map[session.Mode]string{session.Contract: "contract", session.InferOnly: "infer only"}
+
+// TestPackageGolden holds packages to transformers' logits: dense and with
+// experts, in the contract's sequence and token by token, in any number of
+// chunks, with every result rounded to fp16 and not. With as many chunks as
+// layers, each has layers of one kind and reads states that it does not use.
+func TestPackageGolden(t *testing.T) {
+	for _, c := range trained {
+		g := openGolden(t, testutil.Data(t, "goldens", c.golden))
+		options := []anemll.Options{{Batch: 64, Chunks: 1}, {Batch: 32, Chunks: 3}, {Batch: 64, Chunks: 4, GDNChunk: 16}}
+		if testing.Short() {
+			options = options[:1]
+		}
+		for _, o := range options {
+			o.Context = 256
+			dir, _ := convert(t, testutil.Data(t, "checkpoints", c.checkpoint), o)
+			for _, n := range []engine.Numerics{engine.Float32, engine.Float16} {
+				if n == engine.Float16 && o.Chunks != 1 {
+					continue
+				}
+				_, s := load(t, dir, n)
+				for mode, name := range modes {
+					s.Reset()
+					logits, at := each(t, s, g.tokens, mode)
+					lowest, mean, others := 0.9999, 0.9999, 0
+					if n == engine.Float16 {
+						lowest, mean, others = 0.999, 0.9999, 2
+					}
+					holds(t, fmt.Sprintf("%s, batch %d, %d chunks, %s, half %t", c.checkpoint, o.Batch, o.Chunks, name, n == engine.Float16), g, logits, at, lowest, mean, others)
+				}
+			}
+		}
+	}
+}
+
+// TestPackageRandom holds packages of checkpoints with other shapes to what
+// was computed in float64, logits and states: heads whose size is no power of
+// two, three values for a key, chunks of the delta rule of any size.
+func TestPackageRandom(t *testing.T) {
+	for _, name := range random {
+		g := openGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
+		for _, o := range []anemll.Options{
+			{Batch: 33, Chunks: 1}, // of which the chunk is all
+			{Batch: 8, Chunks: 2},
+			{Batch: 12, Chunks: 1, GDNChunk: 4},
+			{Batch: 12, Chunks: 2, GDNChunk: 3},
+			{Batch: 10, Chunks: 1, GDNChunk: 5},
+			{Batch: 11, Chunks: 1, GDNChunk: 1},
+			{Batch: 2, Chunks: 1},
+		} {
+			o.Context, o.SplitHead = 64, 3
+			dir, _ := convert(t, filepath.Join("testdata", name), o)
+			p, s := load(t, dir, engine.Float32)
+			for mode, how := range modes {
+				s.Reset()
+				logits, at := each(t, s, g.tokens, mode)
+				what := fmt.Sprintf("%s, batch %d, delta chunk %d, %s", name, o.Batch, p.Meta.GDNChunkSize, how)
+				holds(t, what, g, logits, at, 0.9999, 0.9999, 0)
+				checkStates(t, what, name, g, s)
+			}
+		}
+	}
+}
+
+// checkStates compares the states after the golden's last token with the
+// golden's memories.
+func checkStates(t *testing.T, what, name string, g golden, s *session.Session) {
+	t.Helper()
+	c := openModel(t, filepath.Join("testdata", name)).cfg
+	state := func(name string) []float32 {
+		x, err := s.States()[0].Read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.Float
+	}
+	memory, conv := state(gdnState), state(convState)
+	n, m := (c.Kernel-1)*c.ConvSize(), c.ValueHeads*c.KeyDim*c.ValueDim
+	for j, l := range c.LinearLayers() {
+		want := g.matrix(t, fmt.Sprintf("memory.%d", l)).Clone().Data
+		for i := range want {
+			want[i] *= float32(math.Sqrt(float64(c.KeyDim)))
+		}
+		for part, x := range map[string][2][]float32{
+			"memory": {memory[j*m : (j+1)*m], want}, "conv": {conv[j*n : (j+1)*n], g.matrix(t, fmt.Sprintf("conv.%d", l)).Data},
+		} {
+			// Weights are rounded to fp16.
+			if d := relative(x[0], x[1]); !(d <= 2e-3) {
+				t.Errorf("%s: the %s of layer %d differs by %.2g of it", what, part, l, d)
+			}
+		}
+	}
+}
+
+// relative returns the difference of a from b, as norms.
+func relative(a, b []float32) float64 {
+	if len(a) != len(b) {
+		return math.Inf(1)
+	}
+	d := make([]float32, len(a))
+	for i := range d {
+		d[i] = a[i] - b[i]
+	}
+	n := dense.Dot(b, b)
+	if n == 0 {
+		n = 1
+	}
+	return math.Sqrt(dense.Dot(d, d) / n)
+}
+
+// snapshot returns the logits after the last token and the contents of the
+// states.
+func snapshot(t *testing.T, s *session.Session) map[string][]float32 {
+	t.Helper()
+	m := map[string][]float32{"logits": slices.Clone(s.Logits())}
+	st := s.States()[0]
+	for _, name := range st.Names() {
+		x, err := st.Read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m[name] = x.Float
+	}
+	return m
+}
+
+// TestPrefillIsInfer: after every batch the states are those of the same
+// tokens one by one, and so are the next logits, whatever the chunk of the
+// delta rule, under every encoding.
+func TestPrefillIsInfer(t *testing.T) {
+	const batch = 64
+	r := rand.New(rand.NewPCG(9, 10))
+	ids := make([]int32, 3*batch+5)
+	for i := range ids {
+		ids[i] = int32(r.IntN(1024))
+	}
+	for _, c := range trained {
+		for _, e := range []compress.Encoding{{}, {Bits: 6, Group: 8}, {Bits: 4, Group: 8}} {
+			sizes := []int{16, 32, 64}
+			if c.checkpoint != "tiny-qwen35" || testing.Short() {
+				sizes = []int{32}
+			}
+			var single []map[string][]float32 // after every batch, of tokens one by one
+			var last [][]float32              // logits of each size after the last token
+			for _, n := range sizes {
+				dir, _ := convert(t, testutil.Data(t, "checkpoints", c.checkpoint), anemll.Options{Context: 256, Batch: batch, Chunks: 2, GDNChunk: n, FFN: e, Head: e})
+				_, s := load(t, dir, engine.Float32)
+				if single == nil {
+					for part := range slices.Chunk(ids, batch) {
+						each(t, s, part, session.InferOnly)
+						single = append(single, snapshot(t, s))
+					}
+					s.Reset()
+				}
+				i := 0
+				for part := range slices.Chunk(ids, batch) {
+					if _, err := s.Feed(t.Context(), part); err != nil {
+						t.Fatal(err)
+					}
+					got := snapshot(t, s)
+					for name, want := range single[i] {
+						if d := relative(got[name], want); !(d <= 1e-3) {
+							t.Errorf("%s, %v, delta chunk %d: after %d tokens %s differs by %.2g of it", c.checkpoint, e, n, s.Pos(), name, d)
+						}
+					}
+					if i++; i == len(single) {
+						last = append(last, got["logits"])
+					}
+				}
+			}
+			for i := range last {
+				if d := difference(last[i], last[0]); !(d <= 1e-3) {
+					t.Errorf("%s, %v: logits of delta chunks %d and %d differ by %g", c.checkpoint, e, sizes[0], sizes[i], d)
+				}
+			}
+		}
+	}
+}
+
+func hashes(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	h := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		h[filepath.ToSlash(rel)] = fmt.Sprintf("%x", sha256.Sum256(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestFusedIsSplit: how a checkpoint holds its experts makes no difference to
+// the package.
+func TestFusedIsSplit(t *testing.T) {
+	o := anemll.Options{Context: 64, Batch: 16, Chunks: 2, SplitHead: 2, FFN: compress.Encoding{Bits: 4, Group: 8}}
+	compare := func(t *testing.T, fused, split string, whole bool) {
+		a, _ := convert(t, fused, o)
+		b, _ := convert(t, split, o)
+		x, y := hashes(t, a), hashes(t, b)
+		for name := range x {
+			if !whole && !strings.HasSuffix(name, "weight.bin") {
+				continue // the prefixes of the names differ, and config.json
+			}
+			if x[name] != y[name] {
+				t.Errorf("%s differs", name)
+			}
+		}
+		if len(x) != len(y) || len(x) < 14 {
+			t.Errorf("%d files and %d files", len(x), len(y))
+		}
+	}
+	t.Run("trained", func(t *testing.T) {
+		compare(t, testutil.Data(t, "checkpoints", "tiny-qwen35-moe-fused"), testutil.Shared(t, "fixtures", "checkpoints", "tiny-qwen35-moe"), true)
+	})
+	t.Run("random", func(t *testing.T) { compare(t, "testdata/moe-fused", "testdata/moe-split", false) })
+}
+
+// TestMeta reads meta.yaml back.
+func TestMeta(t *testing.T) {
+	for _, c := range []struct {
+		checkpoint string
+		o          anemll.Options
+		want       string
+		aside      string
+	}{
+		{"tiny-qwen35", anemll.Options{Context: 128, Batch: 48},
+			"qwen3_5 qwen35 true true 48 <nil> [linear linear linear full linear linear linear full] [{model_model_kv_cache_0 [4 2 128 64] float16 [3 7]} {model_model_gdn_state_0 [24 32 32] float16 [0 1 2 4 5 6]} {model_model_conv_state_0 [6 3 256] float16 [0 1 2 4 5 6]}]",
+			"[the image encoder (model.visual.*): 21 tensors set aside]"},
+		{"tiny-qwen35-moe-fused", anemll.Options{Context: 256, Batch: 128},
+			"qwen3_5 qwen35 true true 64 &{8 2 dense} [linear linear linear full] [{model_model_kv_cache_0 [2 2 256 64] float16 [3]} {model_model_gdn_state_0 [12 32 32] float16 [0 1 2]} {model_model_conv_state_0 [3 3 256] float16 [0 1 2]}]",
+			"[the image encoder (model.visual.*): 21 tensors set aside]"},
+		{"nested-linear", anemll.Options{Context: 64, Batch: 60, GDNChunk: 20},
+			"qwen3_5 qwen35 true true 20 <nil> [linear linear] [{model_model_gdn_state_0 [4 16 8] float16 [0 1]} {model_model_conv_state_0 [2 1 80] float16 [0 1]}]",
+			"[the image encoder (model.visual.*): 1 tensors set aside the heads that predict several tokens (mtp.*): 1 tensors set aside]"},
+		{"moe-split", anemll.Options{Context: 64, Batch: 62, SplitHead: 2},
+			"qwen3_5 qwen35 true true 62 &{5 3 dense} [full linear linear] [{model_model_kv_cache_0 [2 2 64 8] float16 [0]} {model_model_gdn_state_0 [4 8 12] float16 [1 2]} {model_model_conv_state_0 [2 3 40] float16 [1 2]}]",
+			"[a head beside the embedding that is one already (lm_head.weight): 1 tensors set aside]"},
+	} {
+		from := filepath.Join("testdata", c.checkpoint)
+		if strings.HasPrefix(c.checkpoint, "tiny") {
+			from = testutil.Data(t, "checkpoints", c.checkpoint)
+		}
+		dir, r := convert(t, from, c.o)
+		p, s := load(t, dir, engine.Float32)
+		m := p.Meta
+		moe := "<nil>"
+		if m.MoE != nil {
+			moe = fmt.Sprintf("%v", m.MoE)
+		}
+		if got := fmt.Sprint(m.Architecture, " ", m.ModelPrefix, " ", m.RecurrentState, " ", m.PrefillFullBatchesOnly, " ", m.GDNChunkSize, " ", moe, " ", m.LayerTypes, " ", m.States); got != c.want {
+			t.Errorf("%s: meta.yaml says\n%s\nwant\n%s", c.checkpoint, got, c.want)
+		}
+		if got := fmt.Sprint(r.Aside); got != c.aside || len(r.Unused) > 0 {
+			t.Errorf("%s: set aside %s, unused %q, want %s", c.checkpoint, got, r.Unused, c.aside)
+		}
+		each(t, s, []int32{1, 2}, session.InferOnly)
+		if s.CanRewind(1) || s.Rewind(0) == nil {
+			t.Errorf("%s: the session says that it can be rewound", c.checkpoint)
+		}
+	}
+}
+
+// TestEncodings: small matrices and the convolution keep fp16 when the rest is
+// palettized.
+func TestEncodings(t *testing.T) {
+	for _, c := range trained {
+		_, r := convert(t, testutil.Data(t, "checkpoints", c.checkpoint), anemll.Options{Context: 64, Batch: 32, FFN: compress.Encoding{Bits: 4, Group: 8}, Head: compress.Encoding{Bits: 6, Group: 8}})
+		n := map[string]int{}
+		for _, e := range r.Weights.Summary().Weights {
+			n[e.Encoding]++
+			want := "fp16"
+			for _, name := range []string{"in_proj_qkv", "in_proj_z", "out_proj", "q_proj.weight[query]", "q_proj.weight[gate]", "k_proj", "v_proj", "o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "experts.gate_proj", "experts.up_proj", "experts.down_proj", "shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert.down_proj"} {
+				if strings.Contains(e.Name, name) {
+					want = "lut4"
+				}
+			}
+			if strings.HasPrefix(e.Name, "model.language_model.embed_tokens.weight[") {
+				want = "lut6" // the head
+			}
+			if e.Encoding != want {
+				t.Errorf("%s: %s is stored as %s, want %s", c.checkpoint, e.Name, e.Encoding, want)
+			}
+		}
+		if n["lut4"] < 30 || n["lut6"] != 16 || n["fp16"] < 40 {
+			t.Errorf("%s: weights by encoding: %v", c.checkpoint, n)
+		}
+	}
+}
+
+// TestPrograms holds every function to what the Neural Engine needs: no
+// operation that it lacks or does coarsely, no rank above five, no state with
+// three elements in its last axis, and a read of every state.
+func TestPrograms(t *testing.T) {
+	forbidden := []string{"cumsum", "sigmoid", "silu", "softplus", "topk", "sigmoid_hard", "mod", "logical_and", "logical_or", "gather_nd", "reduce_prod", "where", "gather_along_axis"}
+	for _, name := range []string{"tiny-qwen35", "tiny-qwen35-moe-fused"} {
+		for _, o := range []anemll.Options{{Chunks: 1}, {Chunks: 4, GDNChunk: 16}} {
+			o.Context, o.Batch = 128, 64
+			dir, _ := convert(t, testutil.Data(t, "checkpoints", name), o)
+			for i := range o.Chunks {
+				p, err := mlpackage.Open(filepath.Join(dir, fmt.Sprintf("qwen35_FFN_PF_chunk_%02dof%02d.mlpackage", i+1, o.Chunks)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { p.Close() })
+				if len(p.Model.Program.Functions) != 2 {
+					t.Fatalf("%d functions", len(p.Model.Program.Functions))
+				}
+				for _, f := range p.Model.Program.Functions {
+					read := map[string]bool{}
+					f.Body.Walk(func(op *mil.Operation) bool {
+						if slices.Contains(forbidden, op.Type) {
+							t.Errorf("%s, chunk %d, %s: operation %s", name, i, f.Name, op.Type)
+						}
+						if op.Type == "read_state" {
+							read[op.Value("input").Name] = true
+						}
+						for _, r := range op.Results {
+							if !op.Results[0].IsConst() && r.Type.Rank() > 5 {
+								t.Errorf("%s, chunk %d, %s: %s has the type %v", name, i, f.Name, r.Name, r.Type)
+							}
+						}
+						return true
+					})
+					states := 0
+					for _, in := range f.Inputs {
+						if in.Type.Kind != mil.StateKind {
+							continue
+						}
+						states++
+						if !read[in.Name] {
+							t.Errorf("%s, chunk %d, %s: the state %s is not read", name, i, f.Name, in.Name)
+						}
+						if in.Type.Shape[len(in.Type.Shape)-1] == 3 {
+							t.Errorf("the state %s has the shape %v", in.Name, in.Type.Shape)
+						}
+					}
+					if states != 3 {
+						t.Errorf("%s, chunk %d, %s: %d states, want 3", name, i, f.Name, states)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestFunctionsShareWeights: but for the masks of the chunked form, infer uses
+// what prefill uses.
+func TestFunctionsShareWeights(t *testing.T) {
+	for _, c := range trained {
+		m := openModel(t, testutil.Data(t, "checkpoints", c.checkpoint))
+		infer, prefill, err := m.Chunk(arch.Options{Context: 128, Batch: 64}, 0, m.cfg.Layers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := func(f *mil.Function) map[mil.Weight]string {
+			w := map[mil.Weight]string{}
+			(&mil.Program{Functions: []*mil.Function{f}}).Weights(func(v *mil.Value, x mil.Weight) { w[x] = v.Name })
+			return w
+		}
+		a, b := of(infer), of(prefill)
+		for w, name := range a {
+			if b[w] == "" {
+				t.Errorf("%s: only infer uses %s", c.checkpoint, name)
+			}
+		}
+		for w, name := range b {
+			if a[w] == "" && !strings.HasPrefix(name, "delta_") {
+				t.Errorf("%s: only prefill uses %s", c.checkpoint, name)
+			}
+		}
+	}
+}
+
+func TestOptionErrors(t *testing.T) {
+	for _, c := range []struct {
+		o    anemll.Options
+		want string
+	}{
+		{anemll.Options{Batch: 64, GDNChunk: 48}, "chunks of 48 tokens|divisor of the batch, 64"},
+		{anemll.Options{Batch: 64, GDNChunk: -1}, "chunks of -1 tokens"},
+		{anemll.Options{Batch: 32, GDNChunk: 64}, "chunks of 64 tokens|32"},
+	} {
+		c.o.Context = 128
+		for _, chunks := range []int{0, 1} {
+			c.o.Chunks = chunks
+			_, err := anemll.Convert(t.Context(), registry, testutil.Data(t, "checkpoints", "tiny-qwen35"), filepath.Join(t.TempDir(), "out"), c.o)
+			for _, part := range strings.Split(c.want, "|") {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("%+v: error %v does not say %q", c.o, err, part)
+				}
+			}
+		}
+	}
+	m := openModel(t, "testdata/flat-untied")
+	for _, r := range [][2]int{{-1, 1}, {0, 5}, {2, 2}} {
+		if _, _, err := m.Chunk(arch.Options{Context: 64, Batch: 32}, r[0], r[1]); err == nil {
+			t.Errorf("layers %d to %d: no error", r[0], r[1])
+		}
+	}
+	if _, err := m.Head(arch.Options{SplitHead: 100}); err == nil {
+		t.Error("a head of 57 in 100 parts: no error")
+	}
+}
+
+func TestChunkSize(t *testing.T) {
+	for batch, want := range map[int]int{2: 2, 32: 32, 64: 64, 65: 13, 96: 48, 128: 64, 100: 50, 127: 1, 640: 64} {
+		if got, err := chunkSize(arch.Options{Batch: batch}); got != want || err != nil {
+			t.Errorf("batch %d: %d, %v, want %d", batch, got, err, want)
+		}
+	}
+}
