@@ -51,7 +51,7 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
@@ -64,12 +64,21 @@ func run(ctx context.Context, args []string) int {
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(root.ErrOrStderr(), "interrupted: nothing was left half-written")
+		fmt.Fprintln(root.ErrOrStderr(), interrupted(cmd))
 		status = 130
 	case err.Error() != "":
 		fmt.Fprintf(root.ErrOrStderr(), "anemone: %v\n", err)
 	}
 	return status
+}
+
+// interrupted returns what to say about a command that was interrupted.
+func interrupted(cmd *cobra.Command) string {
+	switch cmd.Name() {
+	case "convert", "compile", "decompile", "predict": // those that write files
+		return "interrupted: nothing was left half-written"
+	}
+	return "interrupted"
 }
 
 func newRoot() *cobra.Command {

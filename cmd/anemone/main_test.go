@@ -1,12 +1,38 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"anemone/internal/testutil"
 )
+
+// What is said about an interrupted command fits the command.
+func TestInterrupted(t *testing.T) {
+	const written = "interrupted: nothing was left half-written"
+	want := map[string]string{"convert": written, "compile": written, "decompile": written, "predict": written}
+	for _, c := range newRoot().Commands() {
+		w := want[c.Name()]
+		if w == "" {
+			w = "interrupted"
+		}
+		if got := interrupted(c); got != w {
+			t.Errorf("%s: %q, want %q", c.Name(), got, w)
+		}
+		delete(want, c.Name())
+	}
+	if len(want) > 0 {
+		t.Errorf("no commands %v", want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	checkpoint := testutil.Data(t, "checkpoints", "tiny-qwen3")
+	if got := run(ctx, []string{"convert", checkpoint, "-o", filepath.Join(t.TempDir(), "out")}); got != 130 {
+		t.Errorf("interrupted conversion: exit status %d, want 130", got)
+	}
+}
 
 // Scripts tell by the exit status whether they called the command wrongly (2)
 // or the work failed (1).
