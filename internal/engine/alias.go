@@ -112,6 +112,11 @@ func analyse(f *mil.Function) *aliases {
 				late(v, i, a.inPlace[op] != nil && arg.Name == "x" && v == op.Value("x"))
 			}
 		}
+		if len(op.Blocks) > 0 {
+			for _, v := range operands(op) {
+				late(v, i, false)
+			}
+		}
 	}
 	for _, o := range f.Body.Outputs {
 		late(o, len(ops), false)

@@ -54,9 +54,10 @@ func chains(f *mil.Function) map[*mil.Operation]bool {
 		case "slice_update", "write_state", "coreml_update_state":
 			changes[i+1]++
 		}
-		for _, a := range op.Args {
-			for _, v := range a.Values {
-				uses[v] = use{op, uses[v].n + 1}
+		for _, v := range operands(op) {
+			uses[v] = use{op, uses[v].n + 1}
+			if len(op.Blocks) > 0 {
+				uses[v] = use{nil, uses[v].n + 1}
 			}
 		}
 	}

@@ -60,9 +60,9 @@ func spread(ns nest, f piece) func(c *call) {
 	return func(c *call) { c.parallel(chunks, body) }
 }
 
-// pick returns n elements of an operand as a slice: its own memory if they
+// gatherRun returns n elements of an operand as a slice: its own memory if they
 // lie side by side, else a copy at place k of the scratch memory.
-func pick[T number](c *call, b *buf, off, step, n, slot, k int) []T {
+func gatherRun[T number](c *call, b *buf, off, step, n, slot, k int) []T {
 	x := data[T](c, b)
 	if step == 1 {
 		return x[off : off+n]
@@ -203,11 +203,11 @@ func unary[A, B number](o *opCtx, x *val, d mil.DType, f func(dst []B, x []A)) (
 	return out, o.p.emit(bufsOf(xs...), bufsOf(out), spread(ns, func(c *call, slot int, off [4]int, n int) {
 		dst := data[B](c, ob)
 		if s[1] == 1 || n == 1 {
-			f(dst[off[1]:off[1]+n], pick[A](c, xb, off[0], s[0], n, slot, 0))
+			f(dst[off[1]:off[1]+n], gatherRun[A](c, xb, off[0], s[0], n, slot, 0))
 			return
 		}
 		t := temp[B](c, slot, block, n)
-		f(t, pick[A](c, xb, off[0], s[0], n, slot, 0))
+		f(t, gatherRun[A](c, xb, off[0], s[0], n, slot, 0))
 		put(dst, off[1], s[1], t, 0, 1, n)
 	}))
 }
@@ -226,8 +226,8 @@ func pairs[A, B number](o *opCtx, x, y *val, d mil.DType, f func(dst []B, x, y [
 	s := ns.loops[len(ns.loops)-1].s
 	xb, yb, ob := xs[0].buf, xs[1].buf, out.buf
 	return out, o.p.emit(bufsOf(xs...), bufsOf(out), spread(ns, func(c *call, slot int, off [4]int, n int) {
-		a := pick[A](c, xb, off[0], s[0], n, slot, 0)
-		b := pick[A](c, yb, off[1], s[1], n, slot, 1)
+		a := gatherRun[A](c, xb, off[0], s[0], n, slot, 0)
+		b := gatherRun[A](c, yb, off[1], s[1], n, slot, 1)
 		dst := data[B](c, ob)
 		if s[2] == 1 || n == 1 {
 			f(dst[off[2]:off[2]+n], a, b)
@@ -256,9 +256,9 @@ func choose[T number](o *opCtx, cond, a, b *val) (*val, error) {
 	s := ns.loops[len(ns.loops)-1].s
 	ab, bb, cb, ob := xs[0].buf, xs[1].buf, xs[2].buf, out.buf
 	return out, o.p.emit(bufsOf(xs...), bufsOf(out), spread(ns, func(c *call, slot int, off [4]int, n int) {
-		x := pick[T](c, ab, off[0], s[0], n, slot, 0)
-		y := pick[T](c, bb, off[1], s[1], n, slot, 1)
-		k := pick[int32](c, cb, off[2], s[2], n, slot, 2)
+		x := gatherRun[T](c, ab, off[0], s[0], n, slot, 0)
+		y := gatherRun[T](c, bb, off[1], s[1], n, slot, 1)
+		k := gatherRun[int32](c, cb, off[2], s[2], n, slot, 2)
 		dst := data[T](c, ob)
 		for i, q := range k {
 			v := y[i]

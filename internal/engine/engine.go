@@ -81,8 +81,11 @@ type function struct {
 	f      *mil.Function
 	inputs []int // of f.Inputs, those that are tensors
 	states []*mil.Value
-	mu     sync.Mutex // held while planning
+	ranges [][]coreml.Range // of the dimensions of flexible inputs
+	mu     sync.Mutex       // held while planning
 	plans  atomic.Pointer[[]*plan]
+
+	interpreter *interpreter // if there is a shape without a plan
 }
 
 // maxPlans is the number of plans that a function keeps, one per shape of
@@ -95,8 +98,7 @@ func New(m *coreml.Model, o Options) (*Model, error) {
 	if m == nil || m.Program == nil || len(m.Program.Functions) == 0 {
 		return nil, errors.New("the model has no functions")
 	}
-	e := &Model{opts: o}
-	e.weights.packed = map[matrixKey]*packedMatrix{}
+	e := &Model{opts: o, weights: newWeights()}
 	byName := map[string]stateSpec{}
 	for _, f := range m.Program.Functions {
 		if f == nil || f.Body == nil {
@@ -127,6 +129,7 @@ func New(m *coreml.Model, o Options) (*Model, error) {
 		}
 		e.funcs = append(e.funcs, fn)
 		e.sigs = append(e.sigs, signature(m, f))
+		fn.ranges = inputRanges(m, fn)
 	}
 	for _, s := range byName {
 		e.states = append(e.states, s)
@@ -151,10 +154,8 @@ func known(f *mil.Function) error {
 		if op == nil || op.Type == "const" {
 			return true
 		}
-		if builders[op.Type] == nil {
+		if builderOf(op.Type) == nil {
 			err = opError(f, op, fmt.Errorf("%w: the engine does not run it", mil.ErrUnknownOp))
-		} else if len(op.Blocks) > 0 {
-			err = opError(f, op, errors.New("nested blocks are not supported"))
 		}
 		return err == nil
 	})
@@ -165,10 +166,7 @@ func known(f *mil.Function) error {
 // something to say.
 func signature(m *coreml.Model, f *mil.Function) runner.Signature {
 	s := runner.Signature{Name: f.Name}
-	d := m.Function(f.Name)
-	if d == nil && len(m.Program.Functions) == 1 && len(m.Functions) == 1 {
-		d = &m.Functions[0]
-	}
+	d := describe(m, f)
 	find := func(fs func(*coreml.Function) []coreml.Feature, name string) *coreml.Feature {
 		if d != nil {
 			for i, x := range fs(d) {
@@ -245,6 +243,7 @@ type call struct {
 	in      []*runner.Tensor
 	st      []*stateData
 	job     job
+	seed    uint64 // of the random numbers of the step at hand
 	mu      sync.Mutex
 	err     error
 }
@@ -354,12 +353,20 @@ func (m *Model) Predict(ctx context.Context, name string, in, out runner.Values,
 	if err != nil {
 		return err
 	}
+	if p.dynamic != nil {
+		return m.interpret(ctx, fn, p, c, sig, out)
+	}
 	c.grow(p.f, p.i, p.scratch)
-	for k := range p.steps {
+	for k := 0; k < len(p.steps); {
 		s := &p.steps[k]
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if s.jump != nil {
+			k = s.jump(c)
+			continue
+		}
+		k++
 		s.run(c)
 		if c.err != nil {
 			return opError(fn.f, s.op, c.err)
@@ -402,7 +409,50 @@ func (fn *function) bind(c *call, sig *runner.Signature, in runner.Values) error
 		if !accepts(v.Type.Shape, t.Shape) || !allows(&sig.Inputs[j], t.Shape) {
 			return fmt.Errorf("input %q has the shape %v, want %s", v.Name, t.Shape, wanted(v, &sig.Inputs[j]))
 		}
+		if err := outside(fn.ranges[j], t.Shape); err != nil {
+			return fmt.Errorf("input %q has the shape %v: %w", v.Name, t.Shape, err)
+		}
 		c.in[k] = t
+	}
+	return nil
+}
+
+// describe returns the description of a function, nil if there is none.
+func describe(m *coreml.Model, f *mil.Function) *coreml.Function {
+	d := m.Function(f.Name)
+	if d == nil && len(m.Program.Functions) == 1 && len(m.Functions) == 1 {
+		d = &m.Functions[0]
+	}
+	return d
+}
+
+// inputRanges returns the bounds that the model's description sets to the
+// dimensions of the function's inputs; nil for those without.
+func inputRanges(m *coreml.Model, fn *function) [][]coreml.Range {
+	out := make([][]coreml.Range, len(fn.inputs))
+	if d := describe(m, fn.f); d != nil {
+		for j, k := range fn.inputs {
+			if x := d.Input(fn.f.Inputs[k].Name); x != nil {
+				out[j] = slices.Clone(x.Ranges)
+			}
+		}
+	}
+	return out
+}
+
+// outside says which dimension of a shape leaves the bounds set to it.
+func outside(bounds []coreml.Range, shape []int) error {
+	if len(bounds) != len(shape) {
+		return nil
+	}
+	for i, r := range bounds {
+		if d := shape[i]; d < r.Min || r.Max >= 0 && d > r.Max {
+			most := "any number"
+			if r.Max >= 0 {
+				most = fmt.Sprint(r.Max)
+			}
+			return fmt.Errorf("dimension %d is %d, want %d to %s", i, d, r.Min, most)
+		}
 	}
 	return nil
 }
@@ -465,29 +515,17 @@ func (fn *function) plan(ctx context.Context, m *Model, c *call, sig *runner.Sig
 	for _, k := range fn.inputs {
 		shapes[k] = slices.Clone(c.in[k].Shape)
 	}
-	pl := &planner{
-		m: m, f: fn.f, outs: sig.Outputs, half: m.opts.Numerics == Float16,
-		vals: map[*mil.Value]*val{}, plan: &plan{shapes: shapes}, states: map[*mil.Value]int{},
-		fold: m.newCall(), dense: map[*buf]*val{},
-	}
-	for i, s := range fn.states {
-		pl.states[s] = i
-	}
-	pl.alias = analyse(fn.f)
-	if !m.opts.NoFusion && !pl.half && !m.copyAll {
-		pl.chains = chains(fn.f)
-	}
-	defer pl.fold.drop()
-	if err := pl.build(ctx, shapes); err != nil {
+	p, err := fn.planFor(ctx, m, sig, shapes)
+	if err != nil {
 		return nil, err
 	}
 	old := *fn.plans.Load()
 	if len(old) >= maxPlans {
 		old = old[1:]
 	}
-	plans := append(slices.Clone(old), pl.plan)
+	plans := append(slices.Clone(old), p)
 	fn.plans.Store(&plans)
-	return pl.plan, nil
+	return p, nil
 }
 
 // store copies an output to where the caller wants it.

@@ -47,6 +47,7 @@ type buf struct {
 	h []uint16
 	// steps that touch an arena buffer first and last
 	first, last int
+	counted     bool // in the heap of an interpreted call
 }
 
 // f32 returns the elements of a float buffer.
@@ -74,6 +75,10 @@ func (c *call) i32(b *buf) []int32 {
 	}
 	return c.st[b.idx].i
 }
+
+// f32of and i32of return the elements of a straight value.
+func (c *call) f32of(v *val) []float32 { return c.f32(v.buf)[v.v.off:] }
+func (c *call) i32of(v *val) []int32   { return c.i32(v.buf)[v.v.off:] }
 
 // number is an element type that steps compute with.
 type number interface{ float32 | int32 }

@@ -53,7 +53,7 @@ func (o *opCtx) ranges(x *val) (*ranges, error) {
 		}
 	}
 	if r.stride == nil {
-		return nil, fmt.Errorf("argument %q must be known when the function is loaded", "stride")
+		return nil, fmt.Errorf("argument %q depends on the inputs of the function: %w", "stride", errNeedsValue)
 	}
 	return r, nil
 }
@@ -100,14 +100,7 @@ func buildSlice(o *opCtx) error {
 
 // dropAxes gives x without the marked axes, which have size 1.
 func (o *opCtx) dropAxes(x *val, drop []bool) error {
-	w := view{off: x.v.off, shape: []int{}, axes: [][]dim{}}
-	for i, d := range drop {
-		if !d {
-			w.shape = append(w.shape, x.v.shape[i])
-			w.axes = append(w.axes, x.v.axes[i])
-		}
-	}
-	return o.give(x.with(w), false)
+	return o.give(x.with(x.v.without(drop)), false)
 }
 
 // window returns the sizes of the addressed part along every axis, from the
@@ -140,7 +133,7 @@ func (r *ranges) window(x *val, part []int) ([]int, error) {
 			}
 			_, size[i] = mil.SliceBounds(n, b, e, r.stride[i], r.bm[i], r.em[i])
 		case k >= len(part) || part[k] < 0:
-			return nil, fmt.Errorf("the size of dimension %d depends on the inputs of the function", i)
+			return nil, fmt.Errorf("the size of dimension %d depends on the inputs of the function: %w", i, errNeedsValue)
 		default:
 			size[i] = part[k]
 		}
@@ -343,7 +336,7 @@ func (o *opCtx) dynamicSliceSize(x *val, size []int) error {
 	steps := make([]int, len(size))
 	for i, n := range size {
 		if n < 0 || n > x.shape()[i] {
-			return fmt.Errorf("size %v for a tensor of shape %v must be known when the function is loaded", size, x.shape())
+			return fmt.Errorf("size %v for a tensor of shape %v: %w", size, x.shape(), errNeedsValue)
 		}
 		steps[i], _ = x.v.stride(i)
 		w.shape[i], w.axes[i] = n, nil
@@ -602,13 +595,19 @@ type rowReader struct {
 func (o *opCtx) rowReader(x *val, axis int) (*rowReader, error) {
 	inner, _ := mil.NumElements(x.shape()[axis+1:])
 	r := &rowReader{inner: inner}
-	if x.lut != nil {
-		w := x.lut
+	if x.comp != nil && x.dt.IsFloat() {
+		w := x.comp.src
 		r.scratch = (inner + 3) / 4
 		r.read = func(c *call, slot int, dst *buf, at, k int) {
-			w.decodeRun(c.f32(dst)[at:at+inner], bytesOf(c.scratch[slot], inner), k*inner)
+			w.decode(c.f32(dst)[at:at+inner], bytesOf(c.scratch[slot], inner), k*inner)
 		}
 		return r, nil
+	}
+	if x.buf == nil {
+		var err error
+		if x, err = o.p.plain(x); err != nil {
+			return nil, err
+		}
 	}
 	if !x.v.contiguous() {
 		var err error
@@ -767,7 +766,19 @@ func buildGatherND(o *opCtx) error {
 	return o.give(out, false)
 }
 
-func buildReadState(o *opCtx) error { return o.give(o.x("input"), false) }
+func buildReadState(o *opCtx) error { return o.giveState(o.x("input")) }
+
+// giveState gives the contents of a state. What an interpreted function
+// reads is copied: the state may be written to before it is used.
+func (o *opCtx) giveState(s *val) error {
+	if o.p.live != nil {
+		var err error
+		if s, err = o.p.copyOf(s); err != nil {
+			return err
+		}
+	}
+	return o.give(s, false)
+}
 
 func buildWriteState(o *opCtx) error { return o.write(o.x("input"), o.x("data")) }
 
@@ -776,7 +787,7 @@ func buildUpdateState(o *opCtx) error {
 	if err := o.write(s, o.x("value")); err != nil {
 		return err
 	}
-	return o.give(s, false)
+	return o.giveState(s)
 }
 
 func (o *opCtx) write(s, v *val) error {

@@ -30,11 +30,12 @@ func (o *opCtx) product(out, x *val, n int, w kernels.Matrix, bias *val) error {
 		reads = append(reads, bb)
 	}
 	if n == 1 {
+		o.p.need(w.Scratch(1))
 		chunks := (rows + vecRows - 1) / vecRows
 		body := func(c *call, chunk, slot int) {
 			r0, r1 := chunk*vecRows, min((chunk+1)*vecRows, rows)
 			d := c.f32(ob)[r0:r1]
-			w.MulVec(d, c.f32(xb)[xo:xo+k], r0, r1)
+			w.MulVec(c.scratch[slot], d, c.f32(xb)[xo:xo+k], r0, r1)
 			if bb != nil {
 				addTo(d, c.f32(bb)[bo+r0:])
 			}
@@ -42,7 +43,7 @@ func (o *opCtx) product(out, x *val, n int, w kernels.Matrix, bias *val) error {
 		return o.p.emit(reads, bufsOf(out), func(c *call) { c.parallel(chunks, body) })
 	}
 	step := min(max(panelElems/k&^7, 8), 64)
-	o.p.need(step * k)
+	o.p.need(w.Scratch(step))
 	chunks := (rows + step - 1) / step
 	body := func(c *call, chunk, slot int) {
 		r0, r1 := chunk*step, min((chunk+1)*step, rows)
@@ -205,9 +206,9 @@ func (o *opCtx) matmul(x, y *val, tx, ty bool) error {
 		}
 	}
 	stored := y // perhaps compressed
-	if y.lut == nil && y.buf.elem != elemF16 {
+	if y.comp == nil && y.buf.elem != elemF16 {
 		stored = nil
-	} else if y.lut == nil && y.size() < y.buf.n && !y.v.contiguous() {
+	} else if y.comp == nil && y.size() < y.buf.n && !y.v.contiguous() {
 		if y, err = o.p.plain(y); err != nil {
 			return err
 		}
@@ -380,7 +381,7 @@ func (o *opCtx) matmulConst(out, x *val, xv view, y *val, n, k int, upright bool
 func (o *opCtx) productRows(out, x *val, rows int, w kernels.Matrix) error {
 	k, n := w.Rows(), w.Cols()
 	step := max(4, min(64, panelElems/n&^3))
-	o.p.need(step * n)
+	o.p.need(w.Scratch(step))
 	xb, xo, ob := x.buf, x.v.off, out.buf
 	// Chunks of rows of x: every one adds up all of w in the same order.
 	per := max(1, (rows+7)/8)
@@ -745,6 +746,42 @@ func (o *opCtx) directConv(out, x *val, xv view, w, bias *val, groups int, cs *c
 	return o.p.emit(reads, bufsOf(out), func(c *call) { c.parallel(positions, body) })
 }
 
+// buildEinsum knows the two equations of Core ML: products of matrices on the
+// axes -1 and -3, "nchw,nwhr->nchr" and "chw,whr->chr".
+func buildEinsum(o *opCtx) error {
+	if _, err := o.infer(); err != nil {
+		return err
+	}
+	vs := o.lists["values"]
+	r := len(vs[0].shape())
+	perm := []int{0, 1, 2, 3}[:r]
+	perm[r-3], perm[r-2] = r-2, r-3
+	var xy [2]*val
+	for i, v := range vs {
+		v, err := o.movable(v)
+		if err != nil {
+			return err
+		}
+		xy[i] = v.with(v.v.permute(perm))
+	}
+	out, err := o.inner(r, func(sub *opCtx) error { return sub.matmul(xy[0], xy[1], false, false) })
+	if err != nil {
+		return err
+	}
+	return o.give(out.with(out.v.permute(perm)), true)
+}
+
+// inner plans a part of an operation, whose result stays inside.
+func (o *opCtx) inner(rank int, build func(*opCtx) error) (*val, error) {
+	d := o.op.Results[0].Type.DType
+	tmp := &mil.Operation{Type: o.op.Type, Results: []*mil.Value{{Type: mil.TensorOf(d, slices.Repeat([]int{mil.Dynamic}, rank)...)}}}
+	sub := &opCtx{p: o.p, op: tmp, def: o.def, args: map[string]*val{}, constant: o.constant}
+	if err := build(sub); err != nil {
+		return nil, err
+	}
+	return o.p.take(tmp.Results[0]), nil
+}
+
 func buildSDPA(o *opCtx) error {
 	q, k, v, mask := o.x("query"), o.x("key"), o.x("value"), o.x("attn_mask")
 	for _, x := range []*val{q, k, v} {
@@ -753,18 +790,8 @@ func buildSDPA(o *opCtx) error {
 		}
 	}
 	scale := 1 / float32(math.Sqrt(float64(q.shape()[len(q.shape())-1])))
-	// The parts are operations of their own, whose results stay inside.
-	inner := func(build func(*opCtx) error) (*val, error) {
-		tmp := &mil.Operation{Type: o.op.Type, Results: []*mil.Value{{Type: mil.TensorOf(q.dt, slices.Repeat([]int{mil.Dynamic}, len(q.shape()))...)}}}
-		sub := &opCtx{p: o.p, op: tmp, args: map[string]*val{}, constant: o.constant}
-		if err := build(sub); err != nil {
-			return nil, err
-		}
-		r := o.p.vals[tmp.Results[0]]
-		delete(o.p.vals, tmp.Results[0])
-		return r, nil
-	}
-	s, err := inner(func(sub *opCtx) error { return sub.matmul(q, k, false, true) })
+	r := len(q.shape())
+	s, err := o.inner(r, func(sub *opCtx) error { return sub.matmul(q, k, false, true) })
 	if err != nil {
 		return err
 	}
@@ -788,7 +815,7 @@ func buildSDPA(o *opCtx) error {
 			return err
 		}
 	}
-	if s, err = inner(func(sub *opCtx) error { return sub.softmax(s, len(s.shape())-1) }); err != nil {
+	if s, err = o.inner(r, func(sub *opCtx) error { return sub.softmax(s, len(s.shape())-1) }); err != nil {
 		return err
 	}
 	return o.matmul(s, v, false, false)

@@ -175,10 +175,24 @@ var (
 	reduceProd      = reduction{prodOf, func(x []int32) int32 { return foldI(x, 1, func(a, b int32) int32 { return a * b }) }}
 	reduceSumSquare = reduction{func(x []float32) float32 { return kernels.Dot(x, x) }, func(x []int32) int32 { return foldI(x, 0, func(a, b int32) int32 { return a + b*b }) }}
 	reduceL1        = reduction{absSum, func(x []int32) int32 { return foldI(x, 0, func(a, b int32) int32 { return a + absI(b) }) }}
-	reduceL2        = reduction{func(x []float32) float32 { return sqrt(kernels.Dot(x, x)) }, nil}
-	reduceLogSum    = reduction{func(x []float32) float32 { return float32(math.Log(float64(kernels.Sum(x)))) }, nil}
-	reduceLogSumExp = reduction{logSumExp, nil}
+	reduceL2        = reduction{func(x []float32) float32 { return sqrt(kernels.Dot(x, x)) }, viaFloat(func(x []float32) float32 { return sqrt(kernels.Dot(x, x)) })}
+	reduceLogSum    = reduction{logSum, viaFloat(logSum)}
+	reduceLogSumExp = reduction{logSumExp, viaFloat(logSumExp)}
 )
+
+// viaFloat is a reduction of integers whose result is none: what it gives is
+// cut off.
+func viaFloat(f func(x []float32) float32) func(x []int32) int32 {
+	return func(x []int32) int32 {
+		y := make([]float32, len(x))
+		for i, v := range x {
+			y[i] = float32(v)
+		}
+		return truncate(f(y))
+	}
+}
+
+func logSum(x []float32) float32 { return float32(math.Log(float64(kernels.Sum(x)))) }
 
 func foldI(x []int32, s int32, f func(a, b int32) int32) int32 {
 	for _, v := range x {
@@ -465,8 +479,8 @@ func buildTopK(o *opCtx) error {
 }
 
 func topKStep[T number](in, vals, ids *val, n, k int, ascending bool) func(c *call) {
-	rows := vals.size() / k
-	xb, xo, vb, ib, dt := in.buf, in.v.off, vals.buf, ids.buf, ids.dt
+	rows := ids.size() / k
+	xb, xo, ib, dt := in.buf, in.v.off, ids.buf, ids.dt
 	body := func(c *call, r, slot int) {
 		a := data[T](c, xb)[xo+r*n : xo+(r+1)*n]
 		order := temp[int32](c, slot, 0, n)
@@ -487,7 +501,9 @@ func topKStep[T number](in, vals, ids *val, n, k int, ascending bool) func(c *ca
 			return int(i - j) // the first of equals comes first
 		})
 		for j := range k {
-			data[T](c, vb)[r*k+j] = a[order[j]]
+			if vals != nil {
+				data[T](c, vals.buf)[r*k+j] = a[order[j]]
+			}
 			c.i32(ib)[r*k+j] = wrap(dt, order[j])
 		}
 	}

@@ -79,7 +79,7 @@ func (o *opCtx) movable(x *val) (*val, error) {
 	if x.str != nil {
 		return nil, errNoNumber
 	}
-	if x.lut != nil {
+	if x.comp != nil {
 		return o.p.plain(x)
 	}
 	return x, nil
@@ -197,10 +197,14 @@ func buildSqueeze(o *opCtx) error {
 }
 
 func buildConcat(o *opCtx) error {
-	if len(o.list) == 0 || o.list[0].str != nil || len(o.list[0].shape()) == 0 {
-		return fmt.Errorf("needs tensors of numbers of rank 1 or more")
+	xs := o.lists["values"]
+	if len(xs) == 0 || xs[0].str != nil || xs[0].list != nil {
+		return fmt.Errorf("needs tensors of numbers")
 	}
-	axis, err := o.axis("axis", 0, len(o.list[0].shape()))
+	if len(xs[0].shape()) == 0 {
+		return o.stacked(xs, 0) // numbers make a vector
+	}
+	axis, err := o.axis("axis", 0, len(xs[0].shape()))
 	if err != nil {
 		return err
 	}
@@ -208,18 +212,18 @@ func buildConcat(o *opCtx) error {
 	if err != nil {
 		return err
 	}
-	shape := slices.Clone(o.list[0].shape())
+	shape := slices.Clone(xs[0].shape())
 	shape[axis] = 0
-	for _, x := range o.list {
-		if err := same(x, o.list[0]); err != nil {
+	for _, x := range xs {
+		if err := same(x, xs[0]); err != nil {
 			return err
 		}
 		if len(x.shape()) != len(shape) {
-			return fmt.Errorf("values of shapes %v and %v do not concatenate", o.list[0].shape(), x.shape())
+			return fmt.Errorf("values of shapes %v and %v do not concatenate", xs[0].shape(), x.shape())
 		}
 		for i, d := range x.shape() {
-			if i != axis && d != shape[i] || interleave && d != o.list[0].shape()[i] {
-				return fmt.Errorf("values of shapes %v and %v do not concatenate", o.list[0].shape(), x.shape())
+			if i != axis && d != shape[i] || interleave && d != xs[0].shape()[i] {
+				return fmt.Errorf("values of shapes %v and %v do not concatenate", xs[0].shape(), x.shape())
 			}
 		}
 		shape[axis] += x.shape()[axis]
@@ -227,8 +231,8 @@ func buildConcat(o *opCtx) error {
 			return fmt.Errorf("result is too large")
 		}
 	}
-	if len(o.list) == 1 {
-		x, err := o.movable(o.list[0])
+	if len(xs) == 1 {
+		x, err := o.movable(xs[0])
 		if err != nil {
 			return err
 		}
@@ -239,16 +243,16 @@ func buildConcat(o *opCtx) error {
 		}
 		return o.give(x, false)
 	}
-	out, err := o.p.fresh(o.list[0].dt, shape, o.constant)
+	out, err := o.p.fresh(xs[0].dt, shape, o.constant)
 	if err != nil {
 		return err
 	}
 	at := 0
-	for k, x := range o.list {
+	for k, x := range xs {
 		n := x.shape()[axis]
 		begin, step := at, 1
 		if interleave {
-			begin, step = k, len(o.list)
+			begin, step = k, len(xs)
 		}
 		at += n
 		if n == 0 {
@@ -266,21 +270,27 @@ func buildConcat(o *opCtx) error {
 }
 
 func buildStack(o *opCtx) error {
-	if len(o.list) == 0 || o.list[0].str != nil {
+	xs := o.lists["values"]
+	if len(xs) == 0 || xs[0].str != nil || xs[0].list != nil {
 		return fmt.Errorf("needs tensors of numbers")
 	}
-	first := o.list[0].shape()
-	axis, err := o.axis("axis", 0, len(first)+1)
+	axis, err := o.axis("axis", 0, len(xs[0].shape())+1)
 	if err != nil {
 		return err
 	}
-	shape := slices.Insert(slices.Clone(first), axis, len(o.list))
-	out, err := o.p.fresh(o.list[0].dt, shape, o.constant)
+	return o.stacked(xs, axis)
+}
+
+// stacked gives tensors of one shape side by side along a new axis.
+func (o *opCtx) stacked(xs []*val, axis int) error {
+	first := xs[0].shape()
+	shape := slices.Insert(slices.Clone(first), axis, len(xs))
+	out, err := o.p.fresh(xs[0].dt, shape, o.constant)
 	if err != nil {
 		return err
 	}
-	for k, x := range o.list {
-		if err := same(x, o.list[0]); err != nil {
+	for k, x := range xs {
+		if err := same(x, xs[0]); err != nil {
 			return err
 		}
 		if !slices.Equal(x.shape(), first) {
@@ -598,7 +608,7 @@ func buildRange(o *opCtx) error {
 	start, end, step := o.x("start"), o.x("end"), o.x("step")
 	for _, x := range []*val{start, end, step} {
 		if x.str != nil || x.size() != 1 || !x.isConst() {
-			return fmt.Errorf("start, end and step must be known when the function is loaded")
+			return fmt.Errorf("start, end and step depend on the inputs of the function: %w", errNeedsValue)
 		}
 	}
 	a, err := o.floatOr("start", 0)

@@ -296,11 +296,7 @@ func TestOps(t *testing.T) {
 			}
 		}
 	}
-	for op := range builders {
-		switch op {
-		case "read_state", "write_state", "coreml_update_state", "constexpr_lut_to_dense":
-			continue // tests of their own
-		}
+	for _, op := range []string{"asinh", "acosh"} { // those that no program has, see TestPrograms
 		if !seen[op] {
 			t.Errorf("no case for operation %q", op)
 		}

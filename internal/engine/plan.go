@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"anemone/internal/engine/kernels"
 	"anemone/internal/runner"
@@ -13,9 +14,11 @@ import (
 )
 
 // plan is a function compiled for concrete input shapes: a list of steps
-// over buffers whose places are known.
+// over buffers whose places are known. Where the shapes inside depend on
+// values of the inputs there are no steps: see interpret.go.
 type plan struct {
 	shapes  [][]int // of the inputs, in the order of the function
+	dynamic *interpreter
 	steps   []step
 	outs    []output
 	f, i    int // elements of the arenas
@@ -23,10 +26,13 @@ type plan struct {
 	consts  int64
 }
 
-// step is one thing to do. run must not keep anything between calls.
+// step is one thing to do, after which the next one in the list follows. run
+// must not keep anything between calls. A jump tells the index of the step
+// that follows instead.
 type step struct {
-	run func(c *call)
-	op  *mil.Operation
+	run  func(c *call)
+	jump func(c *call) int
+	op   *mil.Operation
 }
 
 // output copies a value to the caller's tensor.
@@ -39,11 +45,13 @@ type output struct {
 
 // val is a value of the program in a plan.
 type val struct {
-	dt  mil.DType
-	buf *buf
-	v   view
-	lut *lutWeight // compressed weights; buf is nil
-	str []string   // strings, always constant; buf is nil
+	dt   mil.DType
+	buf  *buf
+	v    view
+	comp *compressed // compressed weights; buf is nil
+	mask *mask       // a mask of such
+	str  []string    // strings, always constant; buf is nil
+	list *list       // a list of tensors; buf is nil
 	// part of an attention that is computed later; buf is nil
 	scores *lazyScores
 }
@@ -58,7 +66,7 @@ func (v *val) size() int { return v.v.size() }
 
 // with returns the same buffer through another view.
 func (v *val) with(w view) *val {
-	return &val{dt: v.dt, buf: v.buf, v: w, lut: v.lut, scores: v.scores}
+	return &val{dt: v.dt, buf: v.buf, v: w, comp: v.comp, scores: v.scores}
 }
 
 // Limits on what a program may ask for, far above real models.
@@ -81,11 +89,16 @@ type planner struct {
 	states map[*mil.Value]int
 	fold   *call // runs what depends on constants only
 	chains map[*mil.Operation]bool
-	at     int // operation being planned
-	op     *mil.Operation
-	dense  map[*buf]*val // straightened constants
-	total  int64         // bytes of all buffers of the arena
+	ctx    context.Context
+	op     *mil.Operation // being planned
+	dense  map[*buf]*val  // straightened constants
+	live   *interpreter   // not nil: everything is computed at once
+	heap   heap           // of the interpreter
 }
+
+// errNeedsValue is wrapped by the error for a plan that depends on a value
+// that is only known when the function runs.
+var errNeedsValue = errors.New("it must be known when the function is loaded")
 
 // emit adds a step. A step that only reads and writes constants runs at
 // once instead.
@@ -108,8 +121,14 @@ func (p *planner) emit(reads, writes []*buf, run func(c *call)) error {
 		run(p.fold)
 		return p.fold.err
 	}
-	k := len(p.plan.steps)
-	p.plan.steps = append(p.plan.steps, step{run, p.op})
+	p.plan.steps = append(p.plan.steps, step{run: run, op: p.op})
+	p.touch(reads, writes)
+	return nil
+}
+
+// touch notes that the last step uses buffers.
+func (p *planner) touch(reads, writes []*buf) {
+	k := len(p.plan.steps) - 1
 	for _, bs := range [2][]*buf{writes, reads} {
 		for _, b := range bs {
 			if b.space == spaceArena {
@@ -120,7 +139,6 @@ func (p *planner) emit(reads, writes []*buf, run func(c *call)) error {
 			}
 		}
 	}
-	return nil
 }
 
 // need asks for scratch memory of n elements per slot. The next step fails
@@ -138,9 +156,13 @@ func (p *planner) scratchFits() error {
 // buffer returns memory for n elements, of the plan if it is to be constant.
 func (p *planner) buffer(e elem, n int, constant bool) (*buf, error) {
 	b := &buf{elem: e, n: n, first: -1, last: -1}
-	if constant {
+	if constant || p.live != nil {
 		b.space = spaceConst
-		if p.plan.consts += int64(n) * 4; p.plan.consts > p.m.opts.maxBytes() {
+		if p.live != nil {
+			if err := p.heap.take(p, b); err != nil {
+				return nil, err
+			}
+		} else if p.plan.consts += int64(n) * 4; p.plan.consts > p.m.opts.maxBytes() {
 			return nil, p.m.opts.tooBig("constants", p.plan.consts)
 		}
 		if e == elemF32 {
@@ -192,28 +214,28 @@ func (p *planner) straight(v *val) (*val, error) {
 
 // plain returns v in the form that steps compute with: float32 or int32.
 func (p *planner) plain(v *val) (*val, error) {
-	if v.str != nil {
-		return nil, errors.New("a string is no number")
+	if v.str != nil || v.list != nil {
+		return nil, errNoNumber
 	}
 	if v.scores != nil {
 		return p.force(v)
 	}
-	if v.lut != nil {
-		if v.lut.dense == nil {
-			d, err := p.expandLUT(v.lut)
-			if err != nil {
-				return nil, err
-			}
-			v.lut.dense = d
+	if v.comp != nil {
+		d, err := p.expand(v.comp)
+		if err != nil {
+			return nil, err
 		}
-		w, ok := v.lut.dense.v.reshape(v.shape())
+		w, ok := d.v.reshape(v.shape())
 		if !ok {
 			return nil, errors.New("internal error: weight changed its shape")
 		}
-		return v.lut.dense.with(w), nil
+		return d.with(w), nil
 	}
 	if v.buf.elem != elemF16 {
 		return v, nil
+	}
+	if p.live != nil {
+		return p.live.widened(p, v)
 	}
 	if d := p.dense[v.buf]; d != nil {
 		return d.with(v.v), nil
@@ -243,7 +265,7 @@ func (p *planner) copyOf(v *val) (*val, error) {
 
 // copyTo emits a copy of src to dst, which has the same shape.
 func (p *planner) copyTo(dst, src *val) error {
-	if src.lut != nil || src.str != nil || src.scores != nil {
+	if src.buf == nil {
 		var err error
 		if src, err = p.plain(src); err != nil {
 			return err
@@ -325,7 +347,12 @@ func (p *planner) build(ctx context.Context, shapes [][]int) error {
 		}
 		v := &val{dt: in.Type.DType, buf: b, v: dense(shapes[k])}
 		b.n = v.size()
-		if p.half && in.Type.DType == mil.Float16 && b.space == spaceInput {
+		if p.live != nil { // all is known
+			b.f, b.i = p.fold.f32(b), p.fold.i32(b)
+			b.space = spaceConst
+			p.vals[in] = v
+		}
+		if p.half && in.Type.DType == mil.Float16 && in.Type.Kind != mil.StateKind {
 			r, err := p.copyOf(v)
 			if err != nil {
 				return err
@@ -337,14 +364,9 @@ func (p *planner) build(ctx context.Context, shapes [][]int) error {
 		}
 		p.vals[in] = v
 	}
-	for i, op := range p.f.Body.Ops {
-		p.at, p.op = i, op
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := p.operation(op); err != nil {
-			return opError(p.f, op, err)
-		}
+	p.ctx = ctx
+	if err := p.operations(p.f.Body.Ops); err != nil {
+		return err
 	}
 	p.op = nil
 	for i, o := range p.f.Body.Outputs {
@@ -367,8 +389,29 @@ func (p *planner) build(ctx context.Context, shapes [][]int) error {
 	return p.place()
 }
 
+// operations plans the operations of a block in order.
+func (p *planner) operations(ops []*mil.Operation) error {
+	for _, op := range ops {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		outer := p.op
+		p.op = op
+		if err := p.operation(op); err != nil {
+			return opError(p.f, op, err)
+		}
+		p.op = outer
+		p.heap.clean(p, op)
+	}
+	return nil
+}
+
 // opError says which operation an error is about.
 func opError(f *mil.Function, op *mil.Operation, err error) error {
+	var at *mil.Error
+	if errors.As(err, &at) {
+		return err // of an operation in a block of this one
+	}
 	name := op.Name
 	if len(op.Results) > 0 {
 		name = op.Results[0].Name
@@ -380,6 +423,11 @@ func opError(f *mil.Function, op *mil.Operation, err error) error {
 func (p *planner) value(v *mil.Value) (*val, error) {
 	if got := p.vals[v]; got != nil {
 		return got, nil
+	}
+	if p.live != nil {
+		if got, err := p.live.find(p, v); got != nil || err != nil {
+			return got, err
+		}
 	}
 	if !v.IsConst() {
 		return nil, fmt.Errorf("value %q is used before it is known", v.Name)
@@ -397,51 +445,37 @@ func (p *planner) operation(op *mil.Operation) error {
 	if op.Type == "const" {
 		return nil // planned where it is used
 	}
-	build := builders[op.Type]
+	build := builderOf(op.Type)
 	if build == nil {
-		return fmt.Errorf("the engine does not know this operation (it knows %d others; see the table of operations)", len(builders))
+		return errors.New("the engine does not know this operation; docs/operations.md lists those that it does")
 	}
-	def, ok := mil.LookupOp(op.Type)
-	if !ok {
-		return mil.ErrUnknownOp
+	if known := p.live.known(op); known != nil {
+		return p.live.once(p, op, known, func() error { return p.planOne(op, build) })
 	}
-	o := &opCtx{p: p, op: op, args: map[string]*val{}, constant: true}
+	return p.planOne(op, build)
+}
+
+func (p *planner) planOne(op *mil.Operation, build builder) error {
+	def, err := mil.LookupOpIn(op.Type, p.f.Opset)
+	if err != nil {
+		return err
+	}
+	o := &opCtx{p: p, op: op, def: def, args: map[string]*val{}, lists: map[string][]*val{}, constant: true}
 	for _, r := range op.Results {
 		// Large results are computed when they are wanted, not kept.
-		if n, ok := r.Type.NumElements(); ok && n > maxFolded && op.Type != "constexpr_lut_to_dense" {
+		if n, ok := r.Type.NumElements(); ok && n > maxFolded {
 			o.constant = false
 		}
 	}
-	for i := range def.Params {
-		par := &def.Params[i]
-		if op.Type == "constexpr_lut_to_dense" && par.Name == "indices" {
-			continue // stay packed; see buildLUT
-		}
-		vs := op.Arg(par.Name)
-		if vs == nil {
-			if a := op.Attr(par.Name); a != nil {
-				vs = []*mil.Value{a}
+	// What is stored is not decoded: see compressed.go.
+	if !strings.HasPrefix(op.Type, "constexpr_") {
+		for i := range def.Params {
+			if err := o.bind(&def.Params[i]); err != nil {
+				return err
 			}
-		}
-		for _, mv := range vs {
-			v, err := p.value(mv)
-			if err != nil {
-				return fmt.Errorf("argument %q: %w", par.Name, err)
-			}
-			if v.str != nil && par.Accepts != mil.Strings {
-				return fmt.Errorf("argument %q: %w", par.Name, errNoNumber)
-			}
-			o.constant = o.constant && v.isConst()
-			if par.Variadic {
-				o.list = append(o.list, v)
-			} else {
-				o.args[par.Name] = v
-			}
-		}
-		if len(vs) == 0 && !par.Optional {
-			return fmt.Errorf("argument %q is missing", par.Name)
 		}
 	}
+	o.constant = o.constant || p.live != nil
 	if err := build(o); err != nil {
 		return err
 	}
@@ -451,14 +485,127 @@ func (p *planner) operation(op *mil.Operation) error {
 	return nil
 }
 
+// bind plans the values of a parameter, or its default value.
+func (o *opCtx) bind(par *mil.Param) error {
+	vs := o.op.Arg(par.Name)
+	if vs == nil {
+		if a := o.op.Attr(par.Name); a != nil {
+			vs = []*mil.Value{a}
+		} else if l := o.def.Default(o.op, par.Name); l != nil {
+			v, err := o.p.constant(mil.Imm(l))
+			if err != nil {
+				return fmt.Errorf("default of argument %q: %w", par.Name, err)
+			}
+			o.args[par.Name] = v
+			return nil
+		}
+	}
+	for _, mv := range vs {
+		v, err := o.p.value(mv)
+		if err != nil {
+			return fmt.Errorf("argument %q: %w", par.Name, err)
+		}
+		if v.str != nil && par.Accepts&(mil.Floats|mil.Booleans) != 0 {
+			return fmt.Errorf("argument %q: %w", par.Name, errNoNumber)
+		}
+		o.constant = o.constant && v.isConst()
+		if par.Variadic {
+			o.lists[par.Name] = append(o.lists[par.Name], v)
+		} else {
+			o.args[par.Name] = v
+		}
+	}
+	if len(vs) == 0 && !par.Optional {
+		return fmt.Errorf("argument %q is missing", par.Name)
+	}
+	return nil
+}
+
+// maxLiteral is the largest number of elements of a computed constant that
+// shapes are inferred from.
+const maxLiteral = 1 << 12
+
+// infer returns the types of the results, by the rules of mil's table, for
+// operands of the shapes and values that they have here. It checks the
+// operands like the table does.
+func (o *opCtx) infer() ([]mil.Type, error) {
+	op := &mil.Operation{Type: o.op.Type, Name: o.op.Name}
+	for i := range o.def.Params {
+		name := o.def.Params[i].Name
+		given := o.op.Arg(name)
+		if given == nil {
+			if a := o.op.Attr(name); a != nil {
+				given = []*mil.Value{a}
+			}
+		}
+		if given == nil {
+			continue // or a default
+		}
+		vs := o.lists[name]
+		if v := o.args[name]; v != nil {
+			vs = []*val{v}
+		}
+		if len(vs) != len(given) {
+			return nil, fmt.Errorf("argument %q has %d values, want %d", name, len(vs), len(given))
+		}
+		arg := mil.Arg{Name: name}
+		for k, v := range vs {
+			mv := given[k]
+			if mv.Literal == nil {
+				mv = &mil.Value{Name: mv.Name, Type: mil.TensorOf(v.dt, v.shape()...), Op: mv.Op, Literal: v.literal()}
+			}
+			arg.Values = append(arg.Values, mv)
+		}
+		op.Args = append(op.Args, arg)
+	}
+	return o.def.Infer(op)
+}
+
+// literal returns a small constant as the program could have it, nil for
+// everything else.
+func (v *val) literal() *mil.Literal {
+	if !v.isConst() || v.buf == nil || v.buf.elem == elemF16 || v.size() > maxLiteral {
+		return nil
+	}
+	offs, ok := v.v.offsets(len(v.v.axes), maxLiteral)
+	if !ok {
+		return nil
+	}
+	l := &mil.Literal{Type: mil.TensorOf(v.dt, v.shape()...)}
+	for _, at := range offs {
+		switch {
+		case v.dt == mil.Bool:
+			l.Bools = append(l.Bools, v.buf.i[at] != 0)
+		case v.dt.IsFloat():
+			l.Floats = append(l.Floats, float64(v.buf.f[at]))
+		default:
+			l.Ints = append(l.Ints, int64(v.buf.i[at]))
+		}
+	}
+	return l
+}
+
+// shapeOf returns the inferred shape of the only result, or of the first.
+func (o *opCtx) shapeOf() ([]int, error) {
+	ts, err := o.infer()
+	if err != nil {
+		return nil, err
+	}
+	if len(ts) == 0 || ts[0].Kind != mil.TensorKind || !ts[0].Static() {
+		return nil, fmt.Errorf("the shape of the result depends on the inputs of the function: %w", errNeedsValue)
+	}
+	return ts[0].Shape, nil
+}
+
 // opCtx is what a builder of an operation works with.
 type opCtx struct {
 	p        *planner
 	op       *mil.Operation
+	def      *mil.OpDef // the form that the function's operation set has
 	args     map[string]*val
-	list     []*val // of the variadic parameter
-	constant bool   // everything it depends on is known
-	done     int    // results given
+	lists    map[string][]*val // of variadic parameters
+	constant bool              // everything it depends on is known
+	done     int               // results given
 }
 
 // x returns an argument, nil if it is absent.
@@ -476,7 +623,11 @@ func (o *opCtx) give(v *val, computed bool) error {
 	if !ok || n > maxElements || len(v.shape()) > maxRank {
 		return fmt.Errorf("result %q would have the shape %v", r.Name, v.shape())
 	}
-	if t := mil.TensorOf(v.dt, v.shape()...); !r.Type.Accepts(t) {
+	t := mil.TensorOf(v.dt, v.shape()...)
+	if v.list != nil {
+		t = mil.Type{Kind: mil.ListKind, Elems: []mil.Type{v.list.elem}}
+	}
+	if !r.Type.Accepts(t) {
 		return fmt.Errorf("result %q is declared %v, but is %v", r.Name, r.Type, t)
 	}
 	if computed && o.p.half && v.dt.IsFloat() {
@@ -484,16 +635,28 @@ func (o *opCtx) give(v *val, computed bool) error {
 			return err
 		}
 	}
-	if o.p.m.copyAll && v.str == nil || o.p.alias.copied[r] && v.buf != nil && v.buf.space == spaceState {
+	if o.p.m.copyAll && v.str == nil && v.list == nil && v.mask == nil || o.p.alias.copied[r] && v.buf != nil && v.buf.space == spaceState {
 		c, err := o.p.copyOf(v)
 		if err != nil {
 			return err
 		}
 		v = c
 	}
-	o.p.vals[r] = v
+	o.p.set(r, v)
 	return nil
 }
+
+// set makes v the planned form of a value of the program.
+func (p *planner) set(r *mil.Value, v *val) {
+	if p.live != nil {
+		p.heap.set(p, r, v)
+		return
+	}
+	p.vals[r] = v
+}
+
+// since reports whether the operation has the form of s or a later one.
+func (o *opCtx) since(s mil.Opset) bool { return !o.def.Since.Before(s) }
 
 // round rounds a dense value to fp16 where it is.
 func (p *planner) round(v *val) error {
@@ -524,7 +687,7 @@ func constInts(a *val) ([]int, bool) {
 func (o *opCtx) mustInts(name string) ([]int, error) {
 	v, ok := o.ints(name)
 	if !ok {
-		return nil, fmt.Errorf("argument %q depends on the inputs of the function; it must be known when it is loaded", name)
+		return nil, fmt.Errorf("argument %q depends on the inputs of the function: %w", name, errNeedsValue)
 	}
 	return v, nil
 }
@@ -590,7 +753,7 @@ func (o *opCtx) floatOr(name string, def float32) (float32, error) {
 		return def, nil
 	}
 	if !a.isConst() || a.size() != 1 {
-		return 0, fmt.Errorf("argument %q must be one constant number", name)
+		return 0, fmt.Errorf("argument %q must be one number: %w", name, errNeedsValue)
 	}
 	a, err := o.p.plain(a)
 	if err != nil {
@@ -600,6 +763,52 @@ func (o *opCtx) floatOr(name string, def float32) (float32, error) {
 		return float32(a.buf.i[a.v.off]), nil
 	}
 	return a.buf.f[a.v.off], nil
+}
+
+// floats returns the elements of a constant argument of numbers, nil if it is
+// absent.
+func (o *opCtx) floats(name string) ([]float32, error) {
+	a := o.args[name]
+	if a == nil {
+		return nil, nil
+	}
+	if !a.isConst() {
+		return nil, fmt.Errorf("argument %q depends on the inputs of the function: %w", name, errNeedsValue)
+	}
+	a, err := o.p.straight(a)
+	if err != nil {
+		return nil, fmt.Errorf("argument %q: %w", name, err)
+	}
+	n := a.size()
+	if a.buf.elem == elemF32 {
+		return a.buf.f[a.v.off : a.v.off+n], nil
+	}
+	f := make([]float32, n)
+	for i, x := range a.buf.i[a.v.off : a.v.off+n] {
+		f[i] = float32(x)
+	}
+	return f, nil
+}
+
+// floatsOf is floats for n numbers.
+func (o *opCtx) floatsOf(name string, n int) ([]float32, error) {
+	f, err := o.floats(name)
+	if err == nil && f != nil && len(f) != n {
+		err = fmt.Errorf("argument %q has %d elements, want %d", name, len(f), n)
+	}
+	return f, err
+}
+
+// each emits a step that does n pieces of work, divided among the workers,
+// per of them at a time. body must not touch what other pieces write.
+func (o *opCtx) each(n, per int, reads, writes []*val, body func(c *call, slot, lo, hi int)) error {
+	if n <= 0 {
+		return nil
+	}
+	per = max(per, 1)
+	chunks := (n + per - 1) / per
+	one := func(c *call, k, slot int) { body(c, slot, k*per, min((k+1)*per, n)) }
+	return o.p.emit(bufsOf(reads...), bufsOf(writes...), func(c *call) { c.parallel(chunks, one) })
 }
 
 // axis returns a constant axis argument, resolved against a rank.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"anemone/internal/engine/kernels"
+	"anemone/mil"
 )
 
 // builder plans an operation: it emits steps and gives results.
@@ -12,7 +13,13 @@ type builder func(o *opCtx) error
 // builders is the registry of operations. It is filled here and nowhere
 // else. What arguments an operation has is in mil's table.
 var builders = map[string]builder{
-	"constexpr_lut_to_dense": buildLUT,
+	"constexpr_cast":                         buildConstexpr,
+	"constexpr_lut_to_dense":                 buildConstexpr,
+	"constexpr_affine_dequantize":            buildConstexpr,
+	"constexpr_blockwise_shift_scale":        buildConstexpr,
+	"constexpr_sparse_to_dense":              buildConstexpr,
+	"constexpr_lut_to_sparse":                buildConstexpr,
+	"constexpr_sparse_blockwise_shift_scale": buildConstexpr,
 
 	"add":       binaryOp(addF, func(x, y int32) int32 { return x + y }),
 	"sub":       binaryOp(subF, func(x, y int32) int32 { return x - y }),
@@ -44,7 +51,7 @@ var builders = map[string]builder{
 	"softsign": unaryOp(eachF(func(x float32) float32 { return x / (1 + float32(math.Abs(float64(x)))) }), nil),
 	"tanh":     unaryOp(eachF(kernels.Tanh), nil),
 	"exp":      unaryOp(eachF(kernels.Exp), nil),
-	"exp2":     unaryOp(wide(math.Exp2), nil),
+	"exp2":     unaryOp(wide(math.Exp2), exp2I),
 	"sqrt":     unaryOp(eachF(sqrt), nil),
 	"erf":      unaryOp(wide(math.Erf), nil),
 	"sin":      unaryOp(wide(math.Sin), nil),
@@ -79,20 +86,44 @@ var builders = map[string]builder{
 		}
 		return a * x
 	}),
-	"clip":     buildClip,
-	"gelu":     buildGelu,
-	"cast":     buildCast,
-	"select":   buildSelect,
-	"identity": buildIdentity,
+	"clamped_relu":        withTwo(clampedRelu),
+	"linear_activation":   withTwo(func(x, a, b float32) float32 { return a*x + b }),
+	"scaled_tanh":         withTwo(func(x, a, b float32) float32 { return a * kernels.Tanh(b*x) }),
+	"sigmoid_hard":        withTwo(sigmoidHard),
+	"thresholded_relu":    withAlpha(thresholdedRelu),
+	"threshold":           buildThreshold,
+	"prelu":               buildPReLU,
+	"softplus_parametric": buildSoftplusParametric,
+	"quantize":            buildQuantize,
+	"dequantize":          buildDequantize,
+	"clip":                buildClip,
+	"gelu":                buildGelu,
+	"cast":                buildCast,
+	"select":              buildSelect,
+	"identity":            buildIdentity,
 
 	"matmul":                       buildMatmul,
 	"linear":                       buildLinear,
 	"conv":                         buildConv,
 	"scaled_dot_product_attention": buildSDPA,
+	"einsum":                       buildEinsum,
+	"conv_transpose":               buildConvTranspose,
+	"conv_quantized":               buildConvQuantized,
 
-	"softmax":    buildSoftmax,
-	"layer_norm": buildLayerNorm,
-	"l2_norm":    buildL2Norm,
+	"max_pool": poolOp("max"),
+	"avg_pool": poolOp("avg"),
+	"l2_pool":  poolOp("l2"),
+
+	"rnn":  buildRecurrent,
+	"gru":  buildRecurrent,
+	"lstm": buildRecurrent,
+
+	"softmax":             buildSoftmax,
+	"layer_norm":          buildLayerNorm,
+	"l2_norm":             buildL2Norm,
+	"batch_norm":          buildBatchNorm,
+	"instance_norm":       buildInstanceNorm,
+	"local_response_norm": buildLRN,
 
 	"reduce_sum":         reduceOp(reduceSum),
 	"reduce_mean":        reduceOp(reduceMean),
@@ -108,33 +139,110 @@ var builders = map[string]builder{
 	"reduce_argmin":      argOp(false),
 	"cumsum":             buildCumsum,
 	"topk":               buildTopK,
+	"argsort":            buildArgsort,
 
-	"reshape":     buildReshape,
-	"transpose":   buildTranspose,
-	"expand_dims": buildExpandDims,
-	"squeeze":     buildSqueeze,
-	"concat":      buildConcat,
-	"stack":       buildStack,
-	"split":       buildSplit,
-	"tile":        buildTile,
-	"reverse":     buildReverse,
-	"pad":         buildPad,
-	"shape":       buildShape,
-	"fill":        buildFill,
-	"fill_like":   buildFillLike,
-	"range_1d":    buildRange,
-	"band_part":   buildBandPart,
+	"upsample_nearest_neighbor": buildUpsampleNearest,
+	"upsample_bilinear":         buildUpsampleBilinear,
+	"resize_nearest_neighbor":   buildResizeNearest,
+	"resize_bilinear":           buildResizeBilinear,
+	"resize":                    buildResize,
+	"crop":                      buildCrop,
+	"crop_resize":               buildCropResize,
+	"affine":                    buildAffine,
+	"resample":                  buildResample,
 
-	"slice_by_index":    buildSlice,
-	"slice_by_size":     buildSliceSize,
-	"slice_update":      buildSliceUpdate,
-	"gather":            buildGather,
-	"gather_along_axis": buildGatherAlong,
-	"gather_nd":         buildGatherND,
+	"depth_to_space":  blocksOp("block_size", false, true),
+	"space_to_depth":  blocksOp("block_size", false, false),
+	"pixel_shuffle":   blocksOp("upscale_factor", true, true),
+	"pixel_unshuffle": blocksOp("downscale_factor", true, false),
+	"space_to_batch":  buildSpaceToBatch,
+	"batch_to_space":  buildBatchToSpace,
+
+	"reshape":          buildReshape,
+	"transpose":        buildTranspose,
+	"expand_dims":      buildExpandDims,
+	"squeeze":          buildSqueeze,
+	"concat":           buildConcat,
+	"stack":            buildStack,
+	"split":            buildSplit,
+	"tile":             buildTile,
+	"reverse":          buildReverse,
+	"pad":              buildPad,
+	"shape":            buildShape,
+	"fill":             buildFill,
+	"fill_like":        buildFillLike,
+	"range_1d":         buildRange,
+	"band_part":        buildBandPart,
+	"flatten2d":        buildReshapeTo,
+	"reshape_like":     buildReshapeTo,
+	"reverse_sequence": buildReverseSequence,
+	"sliding_windows":  buildWindows,
+
+	"slice_by_index":          buildSlice,
+	"slice_by_size":           buildSliceSize,
+	"slice_update":            buildSliceUpdate,
+	"gather":                  buildGather,
+	"gather_along_axis":       buildGatherAlong,
+	"gather_nd":               buildGatherND,
+	"scatter":                 buildScatter,
+	"scatter_along_axis":      buildScatterAlong,
+	"scatter_nd":              buildScatterND,
+	"non_zero":                buildNonZero,
+	"one_hot":                 buildOneHot,
+	"non_maximum_suppression": buildNMS,
+
+	"random_bernoulli":   randomOp("prob", "", [2]float32{0.5}, bernoulli),
+	"random_normal":      randomOp("mean", "stddev", [2]float32{0, 1}, normal),
+	"random_uniform":     randomOp("low", "high", [2]float32{0, 1}, uniform),
+	"random_categorical": buildCategorical,
 
 	"read_state":          buildReadState,
 	"write_state":         buildWriteState,
 	"coreml_update_state": buildUpdateState,
+}
+
+// builderOf returns the builder of an operation, nil if there is none. Those
+// that plan other operations are named here: in the map they would refer to
+// it.
+func builderOf(op string) builder {
+	switch op {
+	case "cond":
+		return buildCond
+	case "while_loop":
+		return buildWhile
+	case "make_list":
+		return buildMakeList
+	case "list_length":
+		return buildListLength
+	case "list_read":
+		return buildListRead
+	case "list_write":
+		return buildListWrite
+	case "list_gather":
+		return buildListGather
+	case "list_scatter":
+		return buildListScatter
+	}
+	return builders[op]
+}
+
+// partly has what of an operation that runs is refused, and why.
+var partly = map[string]string{
+	"conv_quantized": "quantization_type \"lut\", other widths than 8 bits and a quantized bias are refused: their format is not documented, and coremltools writes none",
+	"identity":       "dictionaries are refused: no operation on tensors uses them",
+	"crop_resize":    "before iOS 17, boxes with the number of their picture (roi of 5 numbers) for several pictures are refused: the declared result has another shape than the documented one",
+}
+
+// Supports reports whether the engine runs an operation of MIL. note says
+// what of it is refused and why, or why all of it is.
+func Supports(op string) (ok bool, note string) {
+	if op == "const" || builderOf(op) != nil {
+		return true, partly[op]
+	}
+	if _, known := mil.LookupOp(op); known {
+		return false, "not done"
+	}
+	return false, "not an operation of iOS 15 to iOS 18 on tensors of numbers"
 }
 
 func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }

@@ -11,8 +11,9 @@ type Stats struct {
 	// Packed is what was made of them: indices and tables laid out for the
 	// kernels. The stored indices are then not read any more.
 	Packed int64
-	// Constants are small weights in float32, and what was computed from
-	// constants when planning.
+	// Constants are small weights in float32, what was computed from
+	// constants when planning, and compressed weights that an operation
+	// needed whole.
 	Constants int64
 	// State is the size of one set of states.
 	State int64
@@ -26,9 +27,13 @@ type Stats struct {
 // weights and states.
 func (s Stats) Held() int64 { return s.Packed + s.Constants + s.Arenas }
 
+// Memory returns how many bytes the model holds at present; see
+// [Stats.Held].
+func (m *Model) Memory() int64 { return m.Stats().Held() }
+
 // Stats returns the present memory use.
 func (m *Model) Stats() Stats {
-	s := Stats{Packed: m.weights.held.Load(), Arenas: m.arenas.Load()}
+	s := Stats{Packed: m.weights.held.Load(), Constants: m.weights.consts.Load(), Arenas: m.arenas.Load()}
 	seen := map[mil.Weight]bool{}
 	for _, f := range m.funcs {
 		for _, p := range *f.plans.Load() {

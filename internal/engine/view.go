@@ -159,6 +159,18 @@ func (v view) clone() view {
 	return view{off: v.off, shape: slices.Clone(v.shape), axes: slices.Clone(v.axes)}
 }
 
+// without returns v without the marked axes, which have size 1.
+func (v view) without(drop []bool) view {
+	w := view{off: v.off, shape: []int{}, axes: [][]dim{}}
+	for i, d := range drop {
+		if !d {
+			w.shape = append(w.shape, v.shape[i])
+			w.axes = append(w.axes, v.axes[i])
+		}
+	}
+	return w
+}
+
 // repeat returns v with an axis repeated n times.
 func (v view) repeat(axis, n int) view {
 	w := v.clone()

@@ -69,7 +69,7 @@ func checkMatrix(t *testing.T, m Matrix, dense []float32, r *rand.Rand) {
 		t.Errorf("panel differs")
 	}
 	all := make([]float32, rows)
-	m.MulVec(all, x, 0, rows)
+	m.MulVec(scratch, all, x, 0, rows)
 	for i, y := range all {
 		if !near(y, dense[i*cols:(i+1)*cols], x) {
 			want, _ := dot64(dense[i*cols:(i+1)*cols], x)
@@ -82,7 +82,7 @@ func checkMatrix(t *testing.T, m Matrix, dense []float32, r *rand.Rand) {
 		r0 := r.IntN(rows)
 		r1 := r0 + 1 + r.IntN(rows-r0)
 		part := make([]float32, r1-r0)
-		m.MulVec(part, x, r0, r1)
+		m.MulVec(scratch, part, x, r0, r1)
 		if !slices.Equal(part, all[r0:r1]) {
 			t.Errorf("rows %d to %d differ from the same rows among all", r0, r1)
 		}
@@ -360,7 +360,7 @@ func BenchmarkMulVec(b *testing.B) {
 	run := func(name string, m Matrix) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				m.MulVec(dst, x, 0, rows)
+				m.MulVec(nil, dst, x, 0, rows)
 			}
 			rate(b, 2*rows*cols)
 		})

@@ -216,7 +216,9 @@ func (m *LUT) expand(d []float32, row, block int) {
 	}
 }
 
-func (m *LUT) MulVec(dst, x []float32, r0, r1 int) {
+func (m *LUT) Scratch(n int) int { return n * m.cols }
+
+func (m *LUT) MulVec(_, dst, x []float32, r0, r1 int) {
 	x = x[:m.cols]
 	var rows [4]int
 	var sum [4]float32

@@ -4,11 +4,14 @@ package kernels
 type Matrix interface {
 	Rows() int
 	Cols() int
+	// Scratch returns how many elements of scratch memory Panel needs for n
+	// rows. What MulVec needs is that of one row.
+	Scratch(n int) int
 	// MulVec sets dst[i] to the product of row r0+i and x, for rows r0 to
 	// r1. x has Cols() elements, dst r1-r0.
-	MulVec(dst, x []float32, r0, r1 int)
-	// Panel returns rows r0 to r1 as float32, row-major. It may use scratch,
-	// which has room for them.
+	MulVec(scratch, dst, x []float32, r0, r1 int)
+	// Panel returns rows r0 to r1 as float32, row-major. They may lie in
+	// scratch.
 	Panel(scratch []float32, r0, r1 int) []float32
 	// Bytes returns how much memory the matrix holds that is its own, which
 	// does not count bytes of a mapped file.
@@ -28,7 +31,9 @@ func (m *F32) Rows() int    { return m.rows }
 func (m *F32) Cols() int    { return m.cols }
 func (m *F32) Bytes() int64 { return 0 }
 
-func (m *F32) MulVec(dst, x []float32, r0, r1 int) {
+func (m *F32) Scratch(int) int { return 0 }
+
+func (m *F32) MulVec(_, dst, x []float32, r0, r1 int) {
 	mulVecF32(dst[:r1-r0], x[:m.cols], m.data[r0*m.cols:r1*m.cols], m.cols)
 }
 
@@ -49,7 +54,9 @@ func (m *F16) Rows() int    { return m.rows }
 func (m *F16) Cols() int    { return m.cols }
 func (m *F16) Bytes() int64 { return 0 }
 
-func (m *F16) MulVec(dst, x []float32, r0, r1 int) {
+func (m *F16) Scratch(n int) int { return n * m.cols }
+
+func (m *F16) MulVec(_, dst, x []float32, r0, r1 int) {
 	var sum [4]float32
 	for r := r0; r < r1; {
 		if r+4 <= r1 {
