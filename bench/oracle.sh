@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Converts the small checkpoint and holds the package to an independent
+# Converts the small checkpoints and holds the package to an independent
 # executor of Core ML programs (numpy) and to coremltools' own readers:
 #
 #   ANEMONE_PYTHON=python bench/oracle.sh [FOLDER]
@@ -40,5 +40,23 @@ for lut in none 4,8 6,8 3,8 8,0 2,16 1,8; do
 	"$py" bench/compare.py "$out/anemone" "$p" "$p.safetensors" "$golden" "$line"
 done
 
-# 3. coremltools reads every bundle and finds every weight.
-"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage
+# 3. Gemma 4 too, with whole (64) and shifting (256) caches of its sliding
+#    layers, in one chunk and in three.
+golden=../shared/fixtures/goldens/tiny-gemma4.safetensors
+for context in 64 256; do
+	for chunks in 1 3; do
+		p="$out/gemma4-$context-$chunks"
+		"$out/anemone" convert ../shared/fixtures/checkpoints/tiny-gemma4 -o "$p" --context $context --batch 16 --chunks $chunks \
+			--lut-ffn none --lut-lm-head none --overwrite >/dev/null
+		for mode in "" --infer-only --half "--half --infer-only"; do
+			line=$("$py" "$oracle" "$p" "$golden" --min-cosine 0.9999 $mode)
+			echo "oracle gemma4, context $context, $chunks chunks $mode: $line"
+			[[ $line == *"top1 1.0000"* ]] || { echo "top-1 agreement is not 1"; exit 1; }
+		done
+		line=$("$py" "$oracle" "$p" "$golden" --infer-only --save "$p.safetensors")
+		"$py" bench/compare.py "$out/anemone" "$p" "$p.safetensors" "$golden" "$line"
+	done
+done
+
+# 4. coremltools reads every bundle and finds every weight.
+"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage "$out"/gemma4-*/*.mlpackage
