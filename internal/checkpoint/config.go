@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"anemone/internal/platform"
 )
 
 const (
@@ -60,7 +62,7 @@ func readConfig(path string) (*Config, error) {
 
 // readFile reads a regular file of at most limit bytes.
 func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := platform.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +70,6 @@ func readFile(path string, limit int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	// The size may change while reading, so it is not trusted alone.
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))

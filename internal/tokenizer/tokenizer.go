@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"anemone/internal/platform"
 )
 
 // Tokenizer is a tokenizer.json. It does not change and may be used by any
@@ -34,7 +36,7 @@ func Open(path string) (*Tokenizer, error) {
 	if info.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 	}
-	f, err := os.Open(path)
+	f, err := platform.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}

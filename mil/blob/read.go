@@ -41,7 +41,7 @@ func NewReader(b []byte) (*Reader, error) {
 // Open maps the file at path into memory. Nothing but its header is read.
 // The reader, and every weight it gave, can be used until Close.
 func Open(path string) (*Reader, error) {
-	f, err := os.Open(path)
+	f, err := platform.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type File struct {
 // Open maps the file at path into memory and checks its header (see the
 // package comment). Errors begin with the path.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := platform.Open(path)
 	if err != nil {
 		return nil, err
 	}
