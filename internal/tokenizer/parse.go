@@ -136,6 +136,7 @@ type parser struct {
 	t          *Tokenizer
 	components int
 	growth     int // how many times longer the normalizers can make a text
+	decoded    int // and the decoder a token
 }
 
 // grow checks that a normalizer that makes a text up to factor times longer
@@ -331,6 +332,9 @@ func (p *parser) decoder(raw json.RawMessage) error {
 		if !ok || d.byteFallback || d.fused {
 			return &UnsupportedError{"Replace", "a regular expression, or after ByteFallback or Fuse",
 				"a String pattern before both"}
+		}
+		if p.decoded = max(1, p.decoded) * max(1, (len(c.Content)+len(old)-1)/len(old)); p.decoded > maxGrowth {
+			return fmt.Errorf("Replace: the decoder can make a token more than %d times longer", maxGrowth)
 		}
 		d.replace = append(d.replace, replaceText{string(old), c.Content})
 	case "ByteFallback":

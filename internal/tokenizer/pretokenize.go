@@ -75,6 +75,9 @@ func compilePattern(expr string) (*pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("regular expression %q: %w", expr, err)
 	}
+	if n := len(re.GetGroupNumbers()) - 1; n > maxGroups {
+		return nil, fmt.Errorf("regular expression with %d groups: more than %d are not accepted", n, maxGroups)
+	}
 	re.MatchTimeout = matchTimeout
 	return &pattern{re}, nil
 }

@@ -176,6 +176,8 @@ func TestParseErrors(t *testing.T) {
 		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"Regex":"("},"content":""}}`, "regular expression"},
 		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 65) + `"}}`, "times longer"},
 		{`{` + model + `,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"NFKC"}]}}`, "times longer"},
+		{`{` + model + `,"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaa"},{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaa"}]}}`, "can make a token more than 64 times longer"},
+		{`{` + model + `,"pre_tokenizer":{"type":"Split","pattern":{"Regex":"` + strings.Repeat("(", 101) + "a" + strings.Repeat(")", 101) + `"},"behavior":"Isolated"}}`, "101 groups: more than 100"},
 		{`{` + model + `,"normalizer":{}}`, `normalizer: "type" is missing`},
 		{`{` + model + `,"normalizer":[]}`, "normalizer:"},
 		{`{` + model + `,"pre_tokenizer":{"type":"Metaspace"}}`, `pre_tokenizer: type: "Metaspace" is not supported`},
