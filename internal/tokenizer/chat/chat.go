@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ardanlabs/jinja"
+
+	"anemone/internal/platform"
 )
 
 // ErrNoTemplate says that a checkpoint has no chat template: it is a base
@@ -67,12 +68,13 @@ type Template struct {
 	engine  *jinja.Template
 	toolUse *jinja.Template        // used if there are tools, or nil
 	special map[string]jinja.Value // bos_token ...
+	limit   time.Duration          // of a rendering
 }
 
 // New returns a template from its text. special holds the special tokens by the name
 // under which templates know them: "bos_token", "eos_token" ...
 func New(source string, special map[string]string) (*Template, error) {
-	t := &Template{name: "chat template", special: map[string]jinja.Value{}}
+	t := &Template{name: "chat template", special: map[string]jinja.Value{}, limit: maxTime}
 	for name, token := range special {
 		t.special[name] = jinja.NewString(token)
 	}
@@ -147,7 +149,7 @@ func Load(dir string) (*Template, error) {
 }
 
 func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := platform.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +245,7 @@ func (t *Template) Render(msgs []Message, o Options) (text string, err error) {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	data := environment(now)
+	data := environment(now, t.limit)
 	for name, token := range t.special {
 		data[name] = token
 	}

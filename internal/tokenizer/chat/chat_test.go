@@ -455,8 +455,16 @@ func TestRunaway(t *testing.T) {
 		{"{% for i in range(60000) %}{% for j in range(60000) %}{% endfor %}{% endfor %}", "passes"},
 		{"{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "too large"},
 		{"{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "too large"},
-		{"{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}", "bytes as text"},
-		{"{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s | tojson }}", "bytes as text"},
+		{"{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}", "too large"},
+		{"{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s == ns.s }}", "too large"},
+		{"{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", "within itself"},
+		{"{% set ns = namespace() %}{% set ns.a = [{'b': [ns]}] %}{{ ns | tojson }}", "within itself"},
+		{"{% set ns = namespace(l=[]) %}{% set _ = ns.l.append([ns]) %}{% set ns.b = ns.l %}{{ ns == ns }}", "within itself"},
+		{"{% set l = [] %}{% set _ = l.append(l) %}{{ l }}", "within itself"},
+		{"{% set l = [] %}{% set m = [l] %}{% set _ = l.append(m) %}{{ l == m }}", "within itself"},
+		{"{% set ns = namespace(x=[]) %}{% for i in range(60000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", "nested more than 1000 deep"},
+		{"{% set l = [1] %}{% set ns = namespace(a=[l, l]) %}{{ ns.a }}", ""},
+		{strings.Repeat("{% macro f() %}{% endmacro %}", 5000), "more than 8192 are not accepted"},
 		{"{% set s = 'x' * 64 %}{% set s = s * 64 %}{% set s = s * 64 %}{{ s | replace('x', s) }}", "bytes as text"},
 		{"{% set s = 'x' * 64 %}{% set s = s * 64 %}{% set s = s * 64 %}{% for i in range(1000) %}{{ s }}{% endfor %}", "more than 67108864 bytes"},
 		{"{% set s = 'x\n' * 64 %}{% set s = s * 64 %}{% set s = s * 64 %}{{ s | indent(200) }}", "bytes as text"},
@@ -476,6 +484,22 @@ func TestRunaway(t *testing.T) {
 		if len(text) > 1000 {
 			t.Errorf("%s: %d bytes", c.source, len(text))
 		}
+	}
+}
+
+// TestTime: a template whose steps are few but long is stopped by the clock.
+func TestTime(t *testing.T) {
+	tmpl, err := New("{% set l = range(65000) | list %}{% for i in range(65000) %}{% if -1 in l %}{% endif %}{% endfor %}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl.limit = 100 * time.Millisecond
+	start := time.Now()
+	if _, err := tmpl.Render(nil, Options{}); err == nil || !strings.Contains(err.Error(), "takes more than 100ms") {
+		t.Errorf("error %v", err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("stopped after %v", d)
 	}
 }
 

@@ -1298,8 +1298,11 @@ func methodAppend(a arguments) (jinja.Value, error) {
 		return jinja.Undefined(), fmt.Errorf("append to %s", describe(a.args[0]))
 	}
 	l := a.args[0].AsList()
-	if l.Len() >= maxValue/64 {
-		return jinja.Undefined(), fmt.Errorf("a list has more than %d elements", maxValue/64)
+	if l.Len() >= maxElements {
+		return jinja.Undefined(), fmt.Errorf("a list has more than %d elements", maxElements)
+	}
+	if err := bound(a.args[1], a.args[0]); err != nil {
+		return jinja.Undefined(), err
 	}
 	l.Append(a.args[1])
 	return jinja.None(), a.check("object")
@@ -1320,8 +1323,8 @@ func methodGet(a arguments) (jinja.Value, error) {
 	return jinja.None(), a.check("key", "default")
 }
 
-// environment returns what one rendering can call.
-func environment(now time.Time) map[string]jinja.Value {
+// environment returns what one rendering, which may take so long, can call.
+func environment(now time.Time, limit time.Duration) map[string]jinja.Value {
 	env := map[string]jinja.Value{}
 	add := func(name, called string, f function) {
 		env[name] = jinja.NewCallable(called, func(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
@@ -1358,20 +1361,33 @@ func environment(now time.Time) map[string]jinja.Value {
 		return jinja.NewString(s), nil
 	})
 	add(keepName, "set", func(a arguments) (jinja.Value, error) {
-		v := a.args[0]
-		if v.IsString() && len(v.AsString()) > maxValue || v.IsList() && v.AsList().Len() > maxValue/64 {
-			return v, fmt.Errorf("the value is too large: more than %d bytes", maxValue)
+		into := jinja.Undefined()
+		if len(a.args) > 1 {
+			into = a.args[1]
 		}
-		return v, nil
+		return a.args[0], bound(a.args[0], into)
 	})
+	deadline := time.Now().Add(limit)
+	late := func() error {
+		if steps++; steps%256 == 0 && time.Now().After(deadline) {
+			return fmt.Errorf("the template takes more than %v", limit)
+		}
+		return nil
+	}
 	add(stepName, "for", func(arguments) (jinja.Value, error) {
-		if steps++; steps > maxSteps {
+		if err := late(); err != nil {
+			return jinja.Undefined(), err
+		}
+		if steps > maxSteps {
 			return jinja.Undefined(), fmt.Errorf("more than %d passes", maxSteps)
 		}
 		return jinja.None(), nil
 	})
 	add(enterName, "macro", func(arguments) (jinja.Value, error) {
-		if steps, depth = steps+1, depth+1; depth > maxMacroDepth || steps > maxSteps {
+		if err := late(); err != nil {
+			return jinja.Undefined(), err
+		}
+		if depth++; depth > maxMacroDepth || steps > maxSteps {
 			return jinja.Undefined(), fmt.Errorf("calls nest deeper than %d, or never end", maxMacroDepth)
 		}
 		return jinja.None(), nil

@@ -441,6 +441,9 @@ func prepare(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(segments) > maxSegments {
+		return "", fmt.Errorf("the template has %d tags and texts between them: more than %d are not accepted", len(segments), maxSegments)
+	}
 	r := &rewriter{segments: segments, scopes: map[int]*block{}, written: 1, filters: filters(), tests: tests(), methods: methods()}
 	if err := r.survey(); err != nil {
 		return "", err
@@ -747,8 +750,9 @@ func (r *rewriter) set(index int, t []token) error {
 	if len(t) == 0 || t[0].kind != nameToken || reserved(t[0].text) {
 		return r.errorf("set: want a name")
 	}
-	target, rest := t[0].text, t[1:]
+	target, rest, into := t[0].text, t[1:], ""
 	if len(rest) > 1 && rest[0].is(".") && rest[1].kind == nameToken {
+		into = "(" + target + ")"
 		target += "." + rest[1].text
 		rest = rest[2:]
 	}
@@ -768,7 +772,7 @@ func (r *rewriter) set(index int, t []token) error {
 	if err != nil {
 		return err
 	}
-	r.emit("{% set " + target + " = (" + e + ") | " + keepName + " %}")
+	r.emit("{% set " + target + " = (" + e + ") | " + keepName + into + " %}")
 	return nil
 }
 
