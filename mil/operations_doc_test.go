@@ -51,13 +51,15 @@ func TestOperationsDoc(t *testing.T) {
 
 // engineOps reads the names in the engine's registry from its source: the
 // table of documentation must not need what the engine is built of.
-func engineOps(t *testing.T) map[string]bool {
+//
+// What of an operation it refuses is in another map there.
+func engineOps(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(testutil.Root(t), "internal", "engine", "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := map[string]bool{}
+	ops, partly := map[string]string{}, map[string]string{}
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -68,7 +70,7 @@ func engineOps(t *testing.T) map[string]bool {
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			v, ok := n.(*ast.ValueSpec)
-			if !ok || len(v.Names) != 1 || v.Names[0].Name != "builders" || len(v.Values) != 1 {
+			if !ok || len(v.Names) != 1 || v.Names[0].Name != "builders" && v.Names[0].Name != "partly" || len(v.Values) != 1 {
 				return true
 			}
 			lit, ok := v.Values[0].(*ast.CompositeLit)
@@ -82,7 +84,13 @@ func engineOps(t *testing.T) map[string]bool {
 						if err != nil {
 							t.Fatal(err)
 						}
-						ops[name] = true
+						if v.Names[0].Name == "builders" {
+							ops[name] = "runs"
+						} else if why, ok := kv.Value.(*ast.BasicLit); ok {
+							if partly[name], err = strconv.Unquote(why.Value); err != nil {
+								t.Fatal(err)
+							}
+						}
 					}
 				}
 			}
@@ -97,7 +105,13 @@ func engineOps(t *testing.T) map[string]bool {
 			t.Errorf("the engine has %q, which is not in the table", name)
 		}
 	}
-	ops["const"] = true
+	ops["const"] = "runs"
+	for name, why := range partly {
+		if ops[name] == "" {
+			t.Errorf("the engine refuses part of %q, but does not run it", name)
+		}
+		ops[name] = "runs; " + why
+	}
 	return ops
 }
 
@@ -138,13 +152,13 @@ Lists of tensors (` + "`make_list`" + ` and ` + "`list_*`" + `) are checked like
 `
 
 // operationsDoc is the page.
-func operationsDoc(runs map[string]bool) string {
+func operationsDoc(runs map[string]string) string {
 	var b strings.Builder
 	b.WriteString(docHead)
 	total, running := 0, 0
 	for _, name := range mil.OpNames() {
 		total++
-		if runs[name] {
+		if runs[name] != "" {
 			running++
 		}
 	}
@@ -161,7 +175,7 @@ func operationsDoc(runs map[string]bool) string {
 
 // docRows gives the rows of a family. Operations that differ in nothing but
 // their names share rows.
-func docRows(family string, runs map[string]bool) []string {
+func docRows(family string, runs map[string]string) []string {
 	var keys []string
 	names := map[string][]string{}
 	for _, name := range mil.OpNames() {
@@ -186,8 +200,8 @@ func docRows(family string, runs map[string]bool) []string {
 			label, state := "", ""
 			if i == 0 {
 				label, state = "NAMES", "refused: not built yet"
-				if runs[name] {
-					state = "runs"
+				if runs[name] != "" {
+					state = runs[name]
 				}
 			}
 			rows += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", label, f.Since.System(), args, gives, state)

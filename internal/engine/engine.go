@@ -154,7 +154,7 @@ func known(f *mil.Function) error {
 		if op == nil || op.Type == "const" {
 			return true
 		}
-		if builderOf(op.Type) == nil {
+		if builders[op.Type] == nil {
 			err = opError(f, op, fmt.Errorf("%w: the engine does not run it", mil.ErrUnknownOp))
 		}
 		return err == nil

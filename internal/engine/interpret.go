@@ -299,7 +299,7 @@ func (fn *function) planner(m *Model, sig *runner.Signature, shapes [][]int, fol
 	pl := &planner{
 		m: m, f: fn.f, outs: sig.Outputs, half: m.opts.Numerics == Float16,
 		vals: map[*mil.Value]*val{}, plan: &plan{shapes: shapes}, states: map[*mil.Value]int{},
-		fold: fold, dense: map[*buf]*val{},
+		fold: fold, dense: map[*buf]*val{}, builders: builders,
 	}
 	for i, s := range fn.states {
 		pl.states[s] = i

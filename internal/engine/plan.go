@@ -89,11 +89,13 @@ type planner struct {
 	states map[*mil.Value]int
 	fold   *call // runs what depends on constants only
 	chains map[*mil.Operation]bool
-	ctx    context.Context
-	op     *mil.Operation // being planned
-	dense  map[*buf]*val  // straightened constants
-	live   *interpreter   // not nil: everything is computed at once
-	heap   heap           // of the interpreter
+
+	builders map[string]builder
+	ctx      context.Context
+	op       *mil.Operation // being planned
+	dense    map[*buf]*val  // straightened constants
+	live     *interpreter   // not nil: everything is computed at once
+	heap     heap           // of the interpreter
 }
 
 // errNeedsValue is wrapped by the error for a plan that depends on a value
@@ -445,7 +447,7 @@ func (p *planner) operation(op *mil.Operation) error {
 	if op.Type == "const" {
 		return nil // planned where it is used
 	}
-	build := builderOf(op.Type)
+	build := p.builders[op.Type]
 	if build == nil {
 		return errors.New("the engine does not know this operation; docs/operations.md lists those that it does")
 	}

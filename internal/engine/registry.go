@@ -11,7 +11,8 @@ import (
 type builder func(o *opCtx) error
 
 // builders is the registry of operations. It is filled here and nowhere
-// else. What arguments an operation has is in mil's table.
+// else. What arguments an operation has is in mil's table. A planner holds
+// it, as some of them plan others.
 var builders = map[string]builder{
 	"constexpr_cast":                         buildConstexpr,
 	"constexpr_lut_to_dense":                 buildConstexpr,
@@ -196,34 +197,18 @@ var builders = map[string]builder{
 	"random_uniform":     randomOp("low", "high", [2]float32{0, 1}, uniform),
 	"random_categorical": buildCategorical,
 
+	"cond":         buildCond,
+	"while_loop":   buildWhile,
+	"make_list":    buildMakeList,
+	"list_length":  buildListLength,
+	"list_read":    buildListRead,
+	"list_write":   buildListWrite,
+	"list_gather":  buildListGather,
+	"list_scatter": buildListScatter,
+
 	"read_state":          buildReadState,
 	"write_state":         buildWriteState,
 	"coreml_update_state": buildUpdateState,
-}
-
-// builderOf returns the builder of an operation, nil if there is none. Those
-// that plan other operations are named here: in the map they would refer to
-// it.
-func builderOf(op string) builder {
-	switch op {
-	case "cond":
-		return buildCond
-	case "while_loop":
-		return buildWhile
-	case "make_list":
-		return buildMakeList
-	case "list_length":
-		return buildListLength
-	case "list_read":
-		return buildListRead
-	case "list_write":
-		return buildListWrite
-	case "list_gather":
-		return buildListGather
-	case "list_scatter":
-		return buildListScatter
-	}
-	return builders[op]
 }
 
 // partly has what of an operation that runs is refused, and why.
@@ -236,7 +221,7 @@ var partly = map[string]string{
 // Supports reports whether the engine runs an operation of MIL. note says
 // what of it is refused and why, or why all of it is.
 func Supports(op string) (ok bool, note string) {
-	if op == "const" || builderOf(op) != nil {
+	if op == "const" || builders[op] != nil {
 		return true, partly[op]
 	}
 	if _, known := mil.LookupOp(op); known {
