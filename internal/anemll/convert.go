@@ -60,6 +60,9 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	if err := free(output, o.Overwrite); err != nil {
 		return nil, err
 	}
+	if err := apart(checkpointDir, output); err != nil {
+		return nil, err
+	}
 	ck, err := checkpoint.Open(checkpointDir)
 	if err != nil {
 		return nil, err
@@ -144,6 +147,32 @@ func free(output string, overwrite bool) error {
 		return fmt.Errorf("output folder %s %w and holds no package (no %s), so it is not overwritten", output, ErrExists, MetaFile)
 	}
 	return nil
+}
+
+// apart checks that overwriting the output folder does not cost the
+// checkpoint, which may be that folder or lie in it.
+func apart(checkpointDir, output string) error {
+	out, err := os.Stat(output)
+	if err != nil {
+		return nil // nothing there to be overwritten
+	}
+	dir, err := filepath.Abs(checkpointDir)
+	if err != nil {
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for {
+		if st, err := os.Stat(dir); err == nil && os.SameFile(st, out) {
+			return fmt.Errorf("output folder %s holds the checkpoint, %s, which would be lost: choose another", output, checkpointDir)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return nil
+		}
+		dir = parent
+	}
 }
 
 // makeParents makes the folders above path and returns those that were not

@@ -238,6 +238,39 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestOverwriteCheckpoint: a folder that is or holds the checkpoint is not
+// replaced, though it may look like a package.
+func TestOverwriteCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	src := filepath.Join(out, "a", "b")
+	if err := os.CopyFS(src, os.DirFS(testutil.Data(t, "checkpoints", "tiny-qwen3"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{out, src} {
+		if err := os.WriteFile(filepath.Join(folder, MetaFile), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(src, link); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range [][2]string{{src, out}, {src, src}, {link, out}, {link, src}} {
+		_, err := Convert(t.Context(), registry, c[0], c[1], Options{Overwrite: true})
+		if err == nil || !strings.Contains(err.Error(), "holds the checkpoint") {
+			t.Errorf("%v: error %v", c, err)
+		}
+		if _, err := os.Stat(filepath.Join(src, "model.safetensors")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Beside the checkpoint, or in it, is fine.
+	if _, err := Convert(t.Context(), registry, src, filepath.Join(src, "package"), Options{Overwrite: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOverwrite(t *testing.T) {
 	dir := t.TempDir()
 	src, out := testutil.Data(t, "checkpoints", "tiny-qwen3"), filepath.Join(dir, "out")
