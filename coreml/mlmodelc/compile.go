@@ -69,6 +69,9 @@ func Decompile(ctx context.Context, src, dst string, opt Options) error {
 		return fmt.Errorf("decompile model: %w", err)
 	}
 	defer p.Close()
+	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
+		return fmt.Errorf("decompile model: %w", err)
+	}
 	if err := mlpackage.Write(ctx, dst, p.Model, mlpackage.Options{Overwrite: opt.Overwrite, Progress: opt.Progress, Keep: p}); err != nil {
 		return fmt.Errorf("decompile model: %w", err)
 	}

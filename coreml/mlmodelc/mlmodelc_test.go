@@ -341,7 +341,7 @@ func TestBothForms(t *testing.T) {
 				t.Errorf("compiled to %s", compiled)
 			}
 			sameFiles(t, compiled, bundle)
-			back := filepath.Join(dir, "back.mlpackage")
+			back := filepath.Join(dir, "new too", "back.mlpackage")
 			if err := Decompile(ctx, bundle, back, Options{}); err != nil {
 				t.Fatal(err)
 			}
