@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"anemone/internal/checkpoint/safetensors"
+	"anemone/internal/platform"
 )
 
 const (
@@ -79,6 +80,9 @@ func Open(dir string) (*Checkpoint, error) {
 	if c.eos, err = c.collectEOS(); err != nil {
 		return nil, fmt.Errorf("open checkpoint: %w", err)
 	}
+	if err := c.checkFiles(); err != nil {
+		return nil, fmt.Errorf("open checkpoint: %w", err)
+	}
 	if err := c.openWeights(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("open checkpoint: %w", err)
@@ -93,6 +97,24 @@ func (c *Checkpoint) Close() error {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// checkFiles refuses files that are there by name only, such as a link of an
+// interrupted download that leads nowhere: without them the package would
+// have no tokenizer, and nobody would say so.
+func (c *Checkpoint) checkFiles() error {
+	for _, name := range copied {
+		path := filepath.Join(c.Dir, name)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		f, err := platform.Open(path)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	return nil
 }
 
 func (c *Checkpoint) openWeights() error {
@@ -400,6 +422,9 @@ func near[V any](name string, names map[string]V) []string {
 	}
 	var found []candidate
 	for n := range names {
+		if len(n) > 256 {
+			continue // no name, but noise
+		}
 		other := strings.Split(n, ".")
 		common := commonSubsequence(parts, other)
 		// Sharing only "weight" and one more part is no likeness.

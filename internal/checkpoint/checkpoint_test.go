@@ -343,6 +343,7 @@ func TestOpenErrors(t *testing.T) {
 		{"drive", map[string]any{"model.safetensors.index.json": indexOf("a", `C:1.safetensors`)}, []string{"out of the folder"}},
 		{"zero", map[string]any{"model.safetensors.index.json": indexOf("a", "1\x00")}, []string{"out of the folder"}},
 		{"no file name", map[string]any{"model.safetensors.index.json": indexOf("a", "")}, []string{"out of the folder"}},
+		{"folder as tokenizer", map[string]any{"model.safetensors": one, "tokenizer.json/x": "y"}, []string{"tokenizer.json", "not a regular file"}},
 		{"folder as shard", map[string]any{"model.safetensors.index.json": indexOf("a", ".")}, []string{"not a regular file"}},
 	} {
 		dir := folder(t, c.files)
@@ -351,6 +352,12 @@ func TestOpenErrors(t *testing.T) {
 			k.Close()
 		}
 		wantError(t, c.name, err, append(c.err, dir)...)
+	}
+	// A link of an interrupted download.
+	dir := folder(t, map[string]any{"model.safetensors": one})
+	if err := os.Symlink("../blobs/0", filepath.Join(dir, "tokenizer.json")); err == nil {
+		_, err := Open(dir)
+		wantError(t, "broken link", err, filepath.Join(dir, "tokenizer.json"), "no such file")
 	}
 	_, err := Open(filepath.Join(t.TempDir(), "absent"))
 	wantError(t, "absent folder", err, "absent", "no such file")
@@ -398,6 +405,10 @@ func TestTensorErrors(t *testing.T) {
 	} {
 		_, err := c.Tensor(w.name, w.shape...)
 		wantError(t, w.name, err, w.err...)
+	}
+	noise := open(t, folder(t, map[string]any{"x.safetensors": tensors{byteTensor("model.layers."+strings.Repeat("x", 1000)+".weight", 1)}}))
+	if _, err := noise.Tensor("model.layers.0.weight", 1); err == nil || strings.Contains(err.Error(), "xxx") {
+		t.Errorf("noise is near: %.200v", err)
 	}
 	if _, err := c.Tensor("lm_head.weight", 1); strings.Contains(err.Error(), "near") {
 		t.Errorf("nothing is near, but: %v", err)
