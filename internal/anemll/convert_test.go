@@ -435,9 +435,11 @@ func TestValuesBeyondFP16AreCounted(t *testing.T) {
 	}
 }
 
-// TestAutoChunks: the four layers have 2,100,480 bytes as fp16, with the rotary tables.
+// TestAutoChunks: a layer has 492,288 bytes as fp16, the rotary tables, which
+// every chunk has, 131,072, and the final norm, which the last one has, 256.
+// The first of three chunks has two layers.
 func TestAutoChunks(t *testing.T) {
-	for limit, want := range map[int64]int{0: 1, 2_200_000: 1, 1_100_000: 2, 710_000: 3, 1: 4} {
+	for limit, want := range map[int64]int{0: 1, 2_100_480: 1, 2_100_479: 2, 1_115_904: 2, 1_115_903: 3, 1_115_647: 4, 1: 4} {
 		_, r := tiny(t, Options{ChunkSize: limit})
 		if got := len(r.Parts) - 2; got != want {
 			t.Errorf("limit %d: %d chunks, want %d", limit, got, want)

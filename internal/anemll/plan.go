@@ -246,22 +246,45 @@ func modelName(dir string) string {
 	return filepath.Base(dir)
 }
 
-// autoChunks builds all layers as one chunk to see how large they are.
+// autoChunks returns the smallest number of chunks of which none is larger
+// than the limit. Layers need not be equally large, and what layers share is
+// in every chunk, so chunks are built to see.
 func (p *plan) autoChunks(m arch.Model) (int, error) {
-	infer, prefill, err := m.Chunk(p.arch, 0, p.info.Layers)
-	if err != nil {
-		return 0, err
-	}
-	prog := &mil.Program{Functions: []*mil.Function{infer, prefill}}
-	scratch := &encoder{report: &compress.Report{}, done: map[*nn.Weight]*encoded{}}
-	if _, err := scratch.encode(prog, p.opts.FFN); err != nil {
-		return 0, err
-	}
 	limit := p.opts.ChunkSize
 	if limit <= 0 {
 		limit = chunkSize
 	}
-	return int(min((storedSize(prog)+limit-1)/limit, int64(p.info.Layers), writtenChunks)), nil
+	size := func(first, last int) (int64, error) {
+		infer, prefill, err := m.Chunk(p.arch, first, last)
+		if err != nil {
+			return 0, err
+		}
+		prog := &mil.Program{Functions: []*mil.Function{infer, prefill}}
+		scratch := &encoder{report: &compress.Report{}, done: map[*nn.Weight]*encoded{}}
+		if _, err := scratch.encode(prog, p.opts.FFN); err != nil {
+			return 0, err
+		}
+		return storedSize(prog), nil
+	}
+	all, err := size(0, p.info.Layers)
+	if err != nil {
+		return 0, err
+	}
+	most := min(p.info.Layers, writtenChunks)
+	for n := int(min((all+limit-1)/limit, int64(most))); n < most; n++ {
+		bounds, fits := arch.SplitLayers(p.info.Layers, n), true
+		for i := 0; i < n && fits; i++ {
+			one, err := size(bounds[i], bounds[i+1])
+			if err != nil {
+				return 0, err
+			}
+			fits = one <= limit
+		}
+		if fits {
+			return n, nil
+		}
+	}
+	return most, nil
 }
 
 // storedSize returns the bytes of all weights of a program.
