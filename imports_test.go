@@ -34,7 +34,7 @@ var rooms = []struct {
 	{"internal/anemll", "mil coreml internal/checkpoint internal/arch internal/compress"},
 	// Neither asks which runner it holds: no engine here.
 	{"internal/session", "mil coreml internal/anemll internal/checkpoint internal/runner"},
-	{"internal/check", "mil internal/anemll internal/arch internal/checkpoint internal/session internal/tokenizer"},
+	{"internal/check", "mil coreml internal/runner internal/anemll internal/arch internal/checkpoint internal/session internal/tokenizer"},
 }
 
 var common = []string{"internal/float16", "internal/platform", "internal/ane", "internal/npy"}

@@ -7,8 +7,7 @@ import (
 
 	"anemone/coreml"
 	"anemone/internal/anemll"
-	"anemone/internal/arch"
-	"anemone/internal/arch/qwen3"
+	"anemone/internal/arch/all"
 	"anemone/internal/checkpoint"
 	"anemone/internal/engine"
 	"anemone/internal/runner"
@@ -16,7 +15,7 @@ import (
 	"anemone/internal/testutil"
 )
 
-var registry = arch.Registry{qwen3.Architecture}
+var registry = all.Registry
 
 // convert makes a package of a checkpoint and returns its folder.
 func convert(t testing.TB, ck string, o anemll.Options) string {
@@ -33,13 +32,21 @@ func tinyCheckpoint(t testing.TB) string { return testutil.Data(t, "checkpoints"
 // load opens a package in the engine.
 func load(t testing.TB, dir string, o engine.Options) *session.Model {
 	t.Helper()
+	return loadPackage(t, open(t, dir), o)
+}
+
+func open(t testing.TB, dir string) *anemll.Package {
+	t.Helper()
 	p, err := anemll.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	return loadPackage(t, p, o)
+	return p
 }
+
+// loader loads models as load does.
+func loader(m *coreml.Model) (runner.Model, error) { return engine.New(m, engine.Options{}) }
 
 func loadPackage(t testing.TB, p *anemll.Package, o engine.Options) *session.Model {
 	t.Helper()

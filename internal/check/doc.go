@@ -27,5 +27,13 @@
 // with the lower index is better. A row that holds a NaN or an infinity has
 // no figures: such positions are counted on their own and never pass.
 //
+// # Layers
+//
+// With [Options].Layers, the residual stream behind every decoder layer is held
+// to the reference's as well, in packages as they are, however many layers a
+// chunk has. The stream is found in the program without knowing the
+// architecture (see findStream), and the decoder's functions are given further
+// outputs for it, in a copy that any runner loads like every other model.
+//
 // [Bench] measures rates, [Plan] says which device would run each operation.
 package check

@@ -20,9 +20,12 @@ type Options struct {
 	// Tokens is how many tokens a reference writes behind a prompt, or how
 	// many of a given sequence are compared; 0 leaves it to the target.
 	Tokens int
-	// Layers compares the hidden states between the parts as well. It needs a
-	// reference.
+	// Layers compares the residual stream behind every layer as well. It needs a
+	// reference, and Load.
 	Layers bool
+	// Load loads changed copies of the package's models for Layers: those that
+	// also give the stream. Without it, only what leaves the parts is compared.
+	Load session.Loader
 	// Limits is what the figures are held to; nil means DefaultLimits.
 	Limits *Limits
 	// Progress, if not nil, is called now and then.
@@ -84,12 +87,13 @@ type Report struct {
 	Sequence []int32 `json:"sequence"`
 }
 
-// LayerFigures compares the hidden states that leave a part with the
+// LayerFigures compares the residual stream behind a layer with the
 // reference's.
 type LayerFigures struct {
-	Part string `json:"part"`
-	// Layer is the decoder layer that the part ends with: -1 for the
-	// embeddings. The last part ends with the final norm.
+	Part string `json:"part"` // that has the layer
+	// Layer counts from 0; -1 stands for what the embeddings give. The last
+	// layer is there twice if its part shows both: as it is, and behind the
+	// final norm.
 	Layer     int            `json:"layer"`
 	FinalNorm bool           `json:"final_norm"`
 	Infer     *HiddenFigures `json:"infer"`
@@ -104,6 +108,9 @@ type HiddenFigures struct {
 	MaxDiff   float64 `json:"max_abs_diff"` // largest of any element
 	// Relative is |difference| / |reference|, as norms of a token's state.
 	Relative Spread `json:"relative_error"`
+	// Added is the same of what has been added to the residual stream since the
+	// place before: nil in front of the first layer and behind the final norm.
+	Added *Spread `json:"added_relative_error,omitempty"`
 }
 
 // StateFigures compares a state with a golden's.
@@ -120,7 +127,7 @@ type StateFigures struct {
 func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, error) {
 	start := time.Now()
 	p := m.Package()
-	l := limits{context: p.ContextLength, batch: p.BatchSize, vocab: p.VocabSize, hidden: p.HiddenSize, tokens: o.Tokens}
+	l := limits{context: p.ContextLength, batch: p.BatchSize, vocab: p.VocabSize, hidden: p.HiddenSize, layers: p.Meta.NumLayers, tokens: o.Tokens}
 	if p.Argmax {
 		l.parts = len(p.LogitsWidths)
 	}
@@ -138,13 +145,17 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 	if p.Window > 0 && seq.total > p.Window+1 {
 		w.tailFrom = max(p.Window, seq.total-anemllTail)
 	}
-	if err := w.lanes(m); err != nil {
-		return nil, err
-	}
 	if o.Layers {
-		if err := w.watchLayers(t); err != nil {
+		if w.layers, err = w.watchLayers(t, o.Load); err != nil {
 			return nil, err
 		}
+		defer w.layers.close()
+		if w.layers.model != nil {
+			m = w.layers.model
+		}
+	}
+	if err := w.lanes(m); err != nil {
+		return nil, err
 	}
 	if err := t.walk(ctx, seq, w); err != nil {
 		return nil, err
@@ -167,8 +178,8 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 		}
 	}
 	w.notes(r)
-	if w.layers != nil && w.layers.note != "" {
-		r.Notes = append(r.Notes, w.layers.note)
+	if w.layers != nil {
+		r.Notes = append(r.Notes, w.layers.notes...)
 	}
 	if r.Notes == nil {
 		r.Notes = []string{}
@@ -178,8 +189,24 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 		r.Limits = *o.Limits
 	}
 	r.judge()
+	if src := sourceOf(t); src != nil && r.unlike() {
+		r.Notes = append(r.Notes, fmt.Sprintf("hardly anything agrees: the package was probably made of another checkpoint than %s", src.Name))
+	}
 	r.Seconds = time.Since(start).Seconds()
 	return r, nil
+}
+
+// unlike reports whether the package looks like one of other weights altogether
+// rather than like one with something broken.
+func (r *Report) unlike() bool {
+	f := r.Infer
+	if r.Passed || f == nil || f.NonFinite > 0 || r.Bits < 3 {
+		return false
+	}
+	if len(r.Layers) > 0 && r.Layers[0].Layer < 0 && r.Layers[0].Infer.Cosine.Mean > 0.9 {
+		return false // the embeddings are the checkpoint's
+	}
+	return f.Cosine.Mean < 0.5 && f.Top1 < 0.1
 }
 
 func (w *walker) notes(r *Report) {
@@ -209,7 +236,7 @@ func (w *walker) notes(r *Report) {
 type result struct {
 	token  int32
 	logits []float32   // a row of scores
-	hidden [][]float32 // that left each part, if layers are compared
+	hidden [][]float32 // at each point, if layers are compared
 	bad    *Where      // the first part whose output was not finite
 }
 
@@ -282,7 +309,7 @@ type lane struct {
 	s      *session.Session
 	mode   session.Mode
 	tokens int         // of the call in progress
-	hidden [][]float32 // of each part: rows of the call, if layers are compared
+	hidden [][]float32 // at each point: rows of the call, if layers are compared
 	row    []float32   // of scores, if they are no logits
 	bad    *Where
 }
@@ -308,12 +335,17 @@ func (l *lane) tap(part, pos, rows int, hidden []float32) {
 			l.bad = &Where{Position: at, Part: l.w.partName(part), Function: l.function(part, pos)}
 		}
 	}
-	if l.w.layers != nil {
-		for len(l.hidden) <= part {
-			l.hidden = append(l.hidden, nil)
-		}
-		l.hidden[part] = append(l.hidden[part][:0], hidden...)
+	if lw := l.w.layers; lw != nil && part < len(lw.behind) {
+		l.keep(lw.behind[part], hidden)
 	}
+}
+
+// keep keeps what the call in progress gives at a point of the residual stream.
+func (l *lane) keep(point int, x []float32) {
+	for len(l.hidden) <= point {
+		l.hidden = append(l.hidden, nil)
+	}
+	l.hidden[point] = append(l.hidden[point][:0], x...)
 }
 
 func (l *lane) function(part, pos int) string {
@@ -341,6 +373,12 @@ func (w *walker) partName(part int) string {
 // during the call.
 func (l *lane) call(ctx context.Context, tokens []int32, visit func(row []float32) error) error {
 	l.tokens, l.bad = len(tokens), nil
+	if l.w.layers != nil {
+		l.w.layers.lane = l
+		for i := range l.hidden {
+			l.hidden[i] = l.hidden[i][:0]
+		}
+	}
 	at := l.s.Pos() + len(tokens) - 1
 	return l.s.Each(ctx, tokens, l.mode, func(pos int, logits []float32) error {
 		if pos != at {
@@ -457,6 +495,9 @@ func (w *walker) step(token int32) (*result, error) {
 	}
 	r.bad = w.single.bad
 	if w.layers != nil {
+		if n := len(w.layers.spare); n > 0 {
+			r.hidden, w.layers.spare = w.layers.spare[n-1], w.layers.spare[:n-1]
+		}
 		for len(r.hidden) < len(w.single.hidden) {
 			r.hidden = append(r.hidden, nil)
 		}
@@ -563,6 +604,7 @@ func (w *walker) visitRow(pos int, token int32, logits []float32) error {
 			return err
 		}
 		w.layers.addInfer(ref, r.hidden)
+		w.layers.spare, r.hidden = append(w.layers.spare, r.hidden), nil
 	}
 	if w.batch == nil {
 		w.results = append(w.results, r)

@@ -351,16 +351,8 @@ func TestBitsPass(t *testing.T) {
 func TestPrefillAlone(t *testing.T) {
 	slow(t)
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
-	open := func(dir string) *anemll.Package {
-		p, err := anemll.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { p.Close() })
-		return p
-	}
-	p := open(convert(t, tinyCheckpoint(t), lut(0)))
-	wrong := open(convert(t, damaged(t, nil, func(s string) string { return strings.Replace(s, "1000000.0", "10000.0", 1) }), lut(0)))
+	p := open(t, convert(t, tinyCheckpoint(t), lut(0)))
+	wrong := open(t, convert(t, damaged(t, nil, func(s string) string { return strings.Replace(s, "1000000.0", "10000.0", 1) }), lut(0)))
 	var chunks []*coreml.Model
 	for i, c := range p.Chunks {
 		m := *c.Model
@@ -463,57 +455,6 @@ func TestNotFinite(t *testing.T) {
 		if _, err := json.Marshal(r); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
-	}
-}
-
-// TestLayers finds the layer where a package leaves its checkpoint.
-func TestLayers(t *testing.T) {
-	slow(t)
-	o := lut(0)
-	o.Chunks = 4
-	prompt := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors")).Tokens()[:24]
-	good := run(t, load(t, convert(t, tinyCheckpoint(t), o), engine.Options{}), &Greedy{source(t, tinyCheckpoint(t)), prompt}, Options{Layers: true})
-	if len(good.Layers) != 5 || good.Parting() != -1 {
-		t.Fatalf("%+v, parting %d", good.Layers, good.Parting())
-	}
-	for i, l := range good.Layers {
-		want := HiddenFigures{Positions: 88}
-		if l.Layer != i-1 || l.FinalNorm != (i == 4) || l.Infer.Positions != want.Positions || l.Infer.Relative.Max > 1e-3 || l.Infer.Cosine.Min < 0.999999 {
-			t.Errorf("%+v, infer %+v", l, l.Infer)
-		}
-		n := 64
-		if i == 4 {
-			n = 1
-		}
-		if l.Prefill.Positions != n || l.Prefill.Relative.Max > 1e-3 {
-			t.Errorf("%+v, prefill %+v", l, l.Prefill)
-		}
-	}
-	if good.Layers[0].Infer.MaxDiff != 0 { // bf16 to fp16 loses nothing here
-		t.Errorf("embeddings differ by %v", good.Layers[0].Infer.MaxDiff)
-	}
-
-	for layer := range 4 {
-		o := o
-		if layer == 3 { // coarse weights part a little everywhere
-			o.FFN, o.Head = lut(4).FFN, lut(4).Head
-		}
-		dir := damaged(t, func(all map[string]*safetensors.Named) {
-			scramble(all[fmt.Sprintf("model.layers.%d.self_attn.o_proj.weight", layer)].Data)
-		}, nil)
-		r := run(t, load(t, convert(t, dir, o), engine.Options{}), &Greedy{source(t, tinyCheckpoint(t)), prompt}, Options{Layers: true})
-		if r.Passed || r.Parting() != layer+1 {
-			t.Errorf("layer %d is damaged; parting at %d", layer, r.Parting())
-			for _, l := range r.Layers {
-				t.Logf("%+v", l.Infer)
-			}
-		}
-	}
-
-	// The text is read in blocks then; short ones here by their own.
-	text := run(t, load(t, convert(t, tinyCheckpoint(t), o), engine.Options{}), &Text{source(t, tinyCheckpoint(t)), good.Sequence}, Options{Layers: true})
-	if !reflect.DeepEqual(text.Layers, good.Layers) {
-		t.Errorf("reading gives\n%+v\nwriting\n%+v", text.Layers, good.Layers)
 	}
 }
 

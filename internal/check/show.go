@@ -27,7 +27,8 @@ type shown struct {
 	// sink gets what the outputs give, during a call.
 	sink func(point int, x []float32)
 
-	taps map[*coreml.Model]map[string][]tap
+	taps   map[*coreml.Model]map[string][]tap
+	copies map[*anemll.Part]*coreml.Model // of parts of the package it was made of
 }
 
 // point is a place on the residual stream.
@@ -47,7 +48,7 @@ type tap struct {
 // that of the stream. Of all chunks but the last, what their last layer gives
 // is their output anyway; a monolithic model also shows the embeddings.
 func show(p *anemll.Package, first, last []int, width int) *shown {
-	s := &shown{told: make([]string, len(p.Chunks)), taps: map[*coreml.Model]map[string][]tap{}}
+	s := &shown{told: make([]string, len(p.Chunks)), taps: map[*coreml.Model]map[string][]tap{}, copies: map[*anemll.Part]*coreml.Model{}}
 	q := *p
 	s.pkg = &q
 	q.Chunks = slices.Clone(p.Chunks)
@@ -109,7 +110,7 @@ func (s *shown) chunk(p *anemll.Package, chunk, first, last, width int) error {
 			}
 			continue
 		}
-		m := s.copyOf(part)
+		m := s.copyOf(p, part)
 		g, desc := addOutputs(f, d, values, names)
 		m.Program.Functions[slices.Index(m.Program.Functions, f)] = g
 		for i := range m.Functions {
@@ -170,27 +171,27 @@ func residuals(f *mil.Function, d *coreml.Function, layers, perLayer int, isLast
 
 // copyOf returns the model that stands in for a part's: a copy, made when it is
 // first asked for, whose functions can be replaced.
-func (s *shown) copyOf(part *anemll.Part) *coreml.Model {
-	for _, set := range append([][]*anemll.Part{s.pkg.Chunks}, s.pkg.Beside...) {
-		for i, c := range set {
-			if c.Name != part.Name || c.Path != part.Path {
-				continue
-			}
-			if s.taps[c.Model] == nil {
-				m, prog := *c.Model, *c.Model.Program
-				prog.Functions = slices.Clone(prog.Functions)
-				m.Functions = slices.Clone(m.Functions)
-				m.Program, m.RawDescription = &prog, nil
-				changed := *c
-				changed.Model = &m
-				set[i] = &changed
-				s.taps[&m] = map[string][]tap{}
-				return &m
-			}
-			return c.Model
+func (s *shown) copyOf(p *anemll.Package, part *anemll.Part) *coreml.Model {
+	if m := s.copies[part]; m != nil {
+		return m
+	}
+	m, prog := *part.Model, *part.Model.Program
+	prog.Functions = slices.Clone(prog.Functions)
+	m.Functions = slices.Clone(m.Functions)
+	m.Program, m.RawDescription = &prog, nil
+	s.copies[part], s.taps[&m] = &m, map[string][]tap{}
+	changed := *part
+	changed.Model = &m
+	put := func(to, of []*anemll.Part) {
+		if i := slices.Index(of, part); i >= 0 {
+			to[i] = &changed
 		}
 	}
-	panic("unreachable: parts of the package are parts of its copy")
+	put(s.pkg.Chunks, p.Chunks)
+	for i, set := range p.Beside {
+		put(s.pkg.Beside[i], set)
+	}
+	return &m
 }
 
 // addOutputs returns a function that also gives values, under the given names,
@@ -207,6 +208,17 @@ func addOutputs(f *mil.Function, d *coreml.Function, values []*mil.Value, names 
 		desc.Outputs = append(desc.Outputs, coreml.Feature{Name: o.Name, DType: o.Type.DType, Shape: slices.Clone(o.Type.Shape)})
 	}
 	return &g, desc
+}
+
+// move gives the points other numbers.
+func (s *shown) move(to []int) {
+	for _, functions := range s.taps {
+		for _, taps := range functions {
+			for i := range taps {
+				taps[i].point = to[taps[i].point]
+			}
+		}
+	}
 }
 
 // loader returns what loads the parts of the shown package by load.

@@ -27,9 +27,11 @@ type Target interface {
 
 // limits are what a sequence has to respect.
 type limits struct {
-	context, batch, vocab, hidden int
-	parts                         int // of the vocabulary, if the package gives the best token of each; else 0
-	tokens                        int // asked for; 0 leaves it to the target
+	context, batch, vocab int
+	hidden                int // 0 if the package does not show its hidden states
+	layers                int // 0 if the package does not say
+	parts                 int // of the vocabulary, if the package gives the best token of each; else 0
+	tokens                int // asked for; 0 leaves it to the target
 }
 
 // sequence is what a target is going to show.
@@ -57,12 +59,26 @@ func NewSource(name string, m arch.Model) (*Source, error) {
 	return &Source{Name: name, Ref: ref, Hidden: m.Info().Hidden, Layers: m.Info().Layers}, nil
 }
 
+// sourceOf returns the reference of a target, nil if it has none.
+func sourceOf(t Target) *Source {
+	switch t := t.(type) {
+	case *Greedy:
+		return t.Source
+	case *Text:
+		return t.Source
+	}
+	return nil
+}
+
 func (s *Source) fits(l limits) error {
 	if v := s.Ref.VocabSize(); v != l.vocab {
 		return fmt.Errorf("the checkpoint %s has %d tokens in its vocabulary, the package has logits for %d: it was made of another one", s.Name, v, l.vocab)
 	}
-	if s.Hidden != l.hidden {
+	if l.hidden != 0 && s.Hidden != l.hidden {
 		return fmt.Errorf("the checkpoint %s is %d wide, the package %d: it was made of another one", s.Name, s.Hidden, l.hidden)
+	}
+	if l.layers != 0 && s.Layers != l.layers {
+		return fmt.Errorf("the checkpoint %s has %d layers, the package says that it has %d (num_layers in meta.yaml): it was made of another one", s.Name, s.Layers, l.layers)
 	}
 	if s.Ref.Pos() != 0 {
 		return errors.New("the reference has been used")
@@ -120,7 +136,7 @@ func (g *Greedy) plan(l limits) (sequence, error) {
 func (g *Greedy) walk(ctx context.Context, s sequence, w *walker) error {
 	g.observe(w)
 	defer g.Ref.Observe(arch.Observer{})
-	c := arch.Continuation{Ref: g.Ref, Visit: w.visit}
+	c := arch.Continuation{Ref: w.referenceOf(g.Source), Visit: w.visit}
 	if w.pkg.Rewindable() {
 		c.Draft = w.draft
 	}
@@ -145,29 +161,14 @@ func (t *Text) plan(l limits) (sequence, error) {
 	return s, t.fits(l)
 }
 
-// layerBlock is the number of tokens that a reference reads at a time when
-// its hidden states are kept.
-const layerBlock = 256
-
 func (t *Text) walk(ctx context.Context, s sequence, w *walker) error {
 	t.observe(w)
 	defer t.Ref.Observe(arch.Observer{})
-	ids := t.IDs[:s.total]
-	for len(ids) > 0 {
-		now := ids // all at once: each weight is read once
-		if w.layers != nil {
-			now = ids[:min(len(ids), layerBlock)]
-		}
-		base := t.Ref.Pos()
-		err := t.Ref.Forward(ctx, now, nil, func(i int, logits []float32) error {
-			return w.visit(base+i, now[i], logits)
-		})
-		if err != nil {
-			return err
-		}
-		ids = ids[len(now):]
-	}
-	return nil
+	ids, base := t.IDs[:s.total], t.Ref.Pos()
+	// All at once: each weight is read once.
+	return w.referenceOf(t.Source).Forward(ctx, ids, nil, func(i int, logits []float32) error {
+		return w.visit(base+i, ids[i], logits)
+	})
 }
 
 // Tokens is a sequence without logits: the package is only held to itself,
