@@ -409,10 +409,27 @@ func (fn *function) bind(c *call, sig *runner.Signature, in runner.Values) error
 		if !accepts(v.Type.Shape, t.Shape) || !allows(&sig.Inputs[j], t.Shape) {
 			return fmt.Errorf("input %q has the shape %v, want %s", v.Name, t.Shape, wanted(v, &sig.Inputs[j]))
 		}
+		if err := holds(v.Type.DType, t.Int); err != nil {
+			return fmt.Errorf("input %q: %w", v.Name, err)
+		}
 		if err := outside(fn.ranges[j], t.Shape); err != nil {
 			return fmt.Errorf("input %q has the shape %v: %w", v.Name, t.Shape, err)
 		}
 		c.in[k] = t
+	}
+	return nil
+}
+
+// holds checks that integers are in the range of the type that they are
+// declared to have.
+func holds(d mil.DType, x []int32) error {
+	if d == mil.Int32 || d == mil.UInt32 || d == mil.Int64 || d == mil.UInt64 {
+		return nil
+	}
+	for _, v := range x {
+		if wrap(d, v) != v {
+			return fmt.Errorf("it holds %d, which is not a %v", v, d)
+		}
 	}
 	return nil
 }

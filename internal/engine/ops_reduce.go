@@ -175,21 +175,38 @@ var (
 	reduceProd      = reduction{prodOf, func(x []int32) int32 { return foldI(x, 1, func(a, b int32) int32 { return a * b }) }}
 	reduceSumSquare = reduction{func(x []float32) float32 { return kernels.Dot(x, x) }, func(x []int32) int32 { return foldI(x, 0, func(a, b int32) int32 { return a + b*b }) }}
 	reduceL1        = reduction{absSum, func(x []int32) int32 { return foldI(x, 0, func(a, b int32) int32 { return a + absI(b) }) }}
-	reduceL2        = reduction{func(x []float32) float32 { return sqrt(kernels.Dot(x, x)) }, viaFloat(func(x []float32) float32 { return sqrt(kernels.Dot(x, x)) })}
-	reduceLogSum    = reduction{logSum, viaFloat(logSum)}
-	reduceLogSumExp = reduction{logSumExp, viaFloat(logSumExp)}
+	reduceL2        = reduction{func(x []float32) float32 { return sqrt(kernels.Dot(x, x)) }, reduceL2I}
+	reduceLogSum    = reduction{logSum, logSumI}
+	reduceLogSumExp = reduction{logSumExp, logSumExpI}
 )
 
-// viaFloat is a reduction of integers whose result is none: what it gives is
-// cut off.
-func viaFloat(f func(x []float32) float32) func(x []int32) int32 {
-	return func(x []int32) int32 {
-		y := make([]float32, len(x))
-		for i, v := range x {
-			y[i] = float32(v)
-		}
-		return truncate(f(y))
+// The following reduce integers to numbers that are none, and cut them off.
+
+func reduceL2I(x []int32) int32 {
+	s := 0.0
+	for _, v := range x {
+		s += float64(v) * float64(v)
 	}
+	return truncate(float32(math.Sqrt(s)))
+}
+
+func logSumI(x []int32) int32 {
+	s := 0.0
+	for _, v := range x {
+		s += float64(v)
+	}
+	return truncate(float32(math.Log(s)))
+}
+
+func logSumExpI(x []int32) int32 {
+	if len(x) == 0 {
+		return math.MinInt32
+	}
+	m, s := slices.Max(x), 0.0
+	for _, v := range x {
+		s += math.Exp(float64(v) - float64(m))
+	}
+	return truncate(float32(float64(m) + math.Log(s)))
 }
 
 func logSum(x []float32) float32 { return float32(math.Log(float64(kernels.Sum(x)))) }

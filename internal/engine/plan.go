@@ -553,7 +553,7 @@ func (o *opCtx) infer() ([]mil.Type, error) {
 		arg := mil.Arg{Name: name}
 		for k, v := range vs {
 			mv := given[k]
-			if mv.Literal == nil {
+			if !mv.IsConst() {
 				mv = &mil.Value{Name: mv.Name, Type: mil.TensorOf(v.dt, v.shape()...), Op: mv.Op, Literal: v.literal()}
 			}
 			arg.Values = append(arg.Values, mv)
