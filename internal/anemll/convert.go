@@ -287,7 +287,7 @@ func writeModel(ctx context.Context, base string, m *coreml.Model, f Format, pro
 }
 
 func copyFile(dst, src string) error {
-	f, err := os.Open(src)
+	f, err := platform.Open(src)
 	if err != nil {
 		return err
 	}

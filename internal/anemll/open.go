@@ -15,6 +15,7 @@ import (
 	"anemone/coreml"
 	"anemone/coreml/mlmodelc"
 	"anemone/coreml/mlpackage"
+	"anemone/internal/platform"
 )
 
 // Part is one Core ML model of a package.
@@ -137,7 +138,7 @@ func Open(dir string) (*Package, error) {
 
 // ReadMeta reads the meta.yaml in a folder.
 func ReadMeta(dir string) (*Meta, error) {
-	f, err := os.Open(filepath.Join(dir, MetaFile))
+	f, err := platform.Open(filepath.Join(dir, MetaFile))
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			if _, e := os.Stat(filepath.Join(dir, "config.json")); e == nil {
