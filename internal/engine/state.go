@@ -86,6 +86,65 @@ func (s *state) Write(name string, t *runner.Tensor) error {
 	return nil
 }
 
+// ReadRows implements [runner.RowState].
+func (s *state) ReadRows(name string, axis int, t *runner.Tensor) error {
+	return s.rows(name, axis, t, false)
+}
+
+// WriteRows implements [runner.RowState].
+func (s *state) WriteRows(name string, axis int, t *runner.Tensor) error {
+	return s.rows(name, axis, t, true)
+}
+
+func (s *state) rows(name string, axis int, t *runner.Tensor, write bool) error {
+	d, err := s.find(name)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return fmt.Errorf("state %q: no tensor for its rows", name)
+	}
+	if err := t.Check(); err != nil {
+		return fmt.Errorf("state %q: %w", name, err)
+	}
+	if axis < 0 || axis >= len(d.shape) || len(t.Shape) != len(d.shape) || t.DType.IsFloat() != d.dtype.IsFloat() || t.Shape[axis] > d.shape[axis] {
+		return fmt.Errorf("state %q is a %v of %v, got rows along axis %d that are a %v of %v", name, d.dtype, d.shape, axis, t.DType, t.Shape)
+	}
+	outer, inner := 1, 1
+	for i, n := range d.shape {
+		switch {
+		case i == axis:
+			continue
+		case n != t.Shape[i]:
+			return fmt.Errorf("state %q is a %v of %v, got rows along axis %d of shape %v", name, d.dtype, d.shape, axis, t.Shape)
+		case i < axis:
+			outer *= n
+		default:
+			inner *= n
+		}
+	}
+	whole, part := d.shape[axis]*inner, t.Shape[axis]*inner
+	copyRows(d.f, t.Float, outer, whole, part, write)
+	copyRows(d.i, t.Int, outer, whole, part, write)
+	return nil
+}
+
+// copyRows copies the first part elements of each run of whole elements from a
+// state to rows, or back, the rest of the run being cleared.
+func copyRows[T any](state, rows []T, outer, whole, part int, write bool) {
+	if len(state) == 0 {
+		return
+	}
+	for o := range outer {
+		run, r := state[o*whole:(o+1)*whole], rows[o*part:(o+1)*part]
+		if write {
+			clear(run[copy(run, r):])
+		} else {
+			copy(r, run)
+		}
+	}
+}
+
 func (s *state) Reset() {
 	for _, d := range s.data {
 		clear(d.f)

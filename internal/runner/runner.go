@@ -101,3 +101,17 @@ type State interface {
 	// Reset sets every state to zero.
 	Reset()
 }
+
+// RowState is a State of which leading rows along an axis can be copied alone.
+// It is optional: what keeps copies of states (of a KV cache, the rows of the
+// positions so far) uses it where it finds it, and Read and Write elsewhere.
+type RowState interface {
+	State
+	// ReadRows copies the first rows of the named state along an axis to t.
+	// t's shape is that of the state with the number of rows in the axis'
+	// place.
+	ReadRows(name string, axis int, t *Tensor) error
+	// WriteRows makes t the first rows of the named state along an axis, and
+	// the rows behind them zero.
+	WriteRows(name string, axis int, t *Tensor) error
+}
