@@ -107,8 +107,9 @@ func rate(n int, d time.Duration) float64 {
 
 // Generate continues a prompt. It feeds what the context does not hold yet
 // (where the prompt departs from the tokens in the context, a plain KV cache
-// goes back to that point, a recurrent state or rotated cache starts over), then draws tokens
-// until a stop token, the limit, an error, or the consumer's break. The last
+// goes back to that point, a recurrent state or a cache that shifts to the longest
+// of its [Snapshots] with which the prompt begins, or to the start), then draws
+// tokens until a stop token, the limit, an error, or the consumer's break. The last
 // token drawn is not in the context when it ends; a next prompt that includes
 // it feeds it.
 //
@@ -174,6 +175,8 @@ func (g *generation) run(prompt []int32) error {
 		return err
 	}
 	g.stats.Prefill = time.Since(t)
+	g.keep()
+	defer g.keep()
 
 	limit := g.opt.MaxTokens
 	if limit == 0 {
@@ -267,27 +270,13 @@ func (g *generation) shift(tokens []int32) ([]int32, error) {
 }
 
 // sync makes the context hold exactly tokens, with the logits after the last
-// one, and returns how many it held already.
+// one, and returns how many it held already, or held in a snapshot.
 func (g *generation) sync(tokens []int32) (reused int, err error) {
 	n := len(tokens)
-	for reused < min(n, g.Pos()) && tokens[reused] == g.tokens[reused] {
-		reused++
-	}
-	switch {
-	case g.stale:
-		reused = 0
-		g.Reset()
-	case reused == n && n == g.Pos() && g.fresh:
+	reused = g.goTo(tokens)
+	if reused == n {
 		g.emit(Event{Kind: Prefill, Done: n, Total: n})
 		return n, nil
-	case g.CanRewind(min(reused, n-1)):
-		reused = min(reused, n-1)
-		if err := g.Rewind(reused); err != nil {
-			return 0, err
-		}
-	case reused < g.Pos() || reused == n:
-		reused = 0
-		g.Reset()
 	}
 	if err := g.check(tokens[reused:]); err != nil {
 		return reused, err
@@ -295,6 +284,11 @@ func (g *generation) sync(tokens []int32) (reused int, err error) {
 	for at := reused; at < n; {
 		if !g.emit(Event{Kind: Prefill, Done: at, Total: n}) {
 			return reused, nil
+		}
+		// The last boundary before the pinned tokens end, to which a full context
+		// or another conversation comes back.
+		if pinned := g.opt.Pinned; at <= pinned && pinned < at+g.next(n-at).rows {
+			g.keep()
 		}
 		k, err := g.feedSome(g.ctx, tokens[at:])
 		if err != nil {

@@ -36,7 +36,11 @@ type Session struct {
 	fresh   bool    // scores are those after the last token
 	stale   bool
 	rotated bool // a cache was shifted: positions are where they are
-	tap     Tap
+	// skewed says that the states are not what tokens gives: a rotated cache got
+	// a token twice, as ANEMLL's runtimes do it.
+	skewed bool
+	saved  snapshots
+	tap    Tap
 }
 
 // NewSession returns an empty context. It allocates everything that calls
@@ -44,6 +48,7 @@ type Session struct {
 func (m *Model) NewSession() (*Session, error) {
 	p := m.pkg
 	s := &Session{m: m, scores: newScores(&p.Layout), tokens: make([]int32, 0, min(p.ContextLength, 1<<16)), perChunk: make([]runner.State, len(p.Chunks))}
+	s.saved.limits = DefaultSnapshots()
 	newState := func(chunk int) (runner.State, error) {
 		c := p.Chunks[chunk]
 		st, err := m.runners[c].NewState()
@@ -176,46 +181,66 @@ type Tap func(part, pos, rows int, hidden []float32)
 // it.
 func (s *Session) SetTap(tap Tap) { s.tap = tap }
 
-// Reset empties the context: every state is zero again.
+// Reset empties the context: every state is zero again. Snapshots remain.
 func (s *Session) Reset() {
 	for _, st := range s.states {
 		st.Reset()
 	}
 	s.tokens = s.tokens[:0]
-	s.fresh, s.stale, s.rotated = false, false, false
+	s.fresh, s.stale, s.rotated, s.skewed = false, false, false, false
 }
 
 // CanRewind reports whether [Session.Rewind] can go back to a position.
 func (s *Session) CanRewind(pos int) bool {
+	return s.goesBack(pos) || pos > 0 && pos < len(s.tokens) && s.saved.at(s.tokens[:pos]) != nil
+}
+
+// goesBack reports whether a position can be gone back to without a snapshot.
+func (s *Session) goesBack(pos int) bool {
+	meta := s.m.pkg.Meta
 	switch {
 	case pos < 0 || pos > len(s.tokens):
 		return false
 	case pos == len(s.tokens):
 		return true
-	case !s.m.pkg.Meta.Rewindable():
-		return false
+	case meta.Rewindable():
+		// A cache that was rotated has lost its oldest rows. From position 0 on
+		// all rows are written again before any token sees them.
+		return !s.rotated || pos == 0
 	}
-	// A cache that was rotated has lost its oldest rows. From position 0 on all
-	// rows are written again before any token sees them.
-	return !s.rotated || pos == 0
+	// A cache that shifts within the graph is taken for empty at position 0.
+	return pos == 0 && !meta.RecurrentState && !s.stale
 }
 
-// Rewind drops the tokens from position pos on. Packages with recurrent
-// states or block-shifting caches cannot go back, nor can those whose caches
-// are rotated once that has happened; they are Reset and fed again.
+// Rewind drops the tokens from position pos on. Recurrent states and caches
+// that shift can go back only where there is a [Session.Snapshot] of exactly
+// the tokens to keep, and caches that shift to position 0; elsewhere such a
+// session is Reset and fed again.
 func (s *Session) Rewind(pos int) error {
 	switch {
 	case pos == len(s.tokens):
 		return nil
 	case pos < 0 || pos > len(s.tokens):
 		return fmt.Errorf("rewind to position %d of %d", pos, len(s.tokens))
-	case !s.CanRewind(pos):
-		return errors.New("the package's states cannot be rewound; reset the session and feed the tokens to keep")
+	case s.goesBack(pos):
+		s.cut(pos)
+		return nil
+	}
+	if x := s.saved.at(s.tokens[:pos]); pos > 0 && x != nil {
+		return s.restore(x)
+	}
+	return errors.New("the package's states cannot be rewound to where there is no snapshot; reset the session and feed the tokens to keep")
+}
+
+// cut drops tokens, to a position that goesBack allows.
+func (s *Session) cut(pos int) {
+	if pos == len(s.tokens) {
+		return
 	}
 	s.tokens = s.tokens[:pos]
 	s.fresh = false
 	s.rotated = s.rotated && pos > 0
-	return nil
+	s.skewed = s.skewed && pos > 0
 }
 
 // check reports whether tokens can be fed.
@@ -268,17 +293,27 @@ func (s *Session) Feed(ctx context.Context, tokens []int32) ([]float32, error) {
 // feedSome makes one call: a batch or one token. If that is all of tokens,
 // the scores are computed too.
 func (s *Session) feedSome(ctx context.Context, tokens []int32) (n int, err error) {
-	st := s.single()
-	if s.fits(len(tokens)) && (len(tokens) > s.prefill.rows || s.prefill.scores) {
-		st = s.prefill
-	}
+	st := s.next(len(tokens))
+	from := s.Pos()
 	if err := s.advance(ctx, st, tokens[:st.rows]); err != nil {
 		return 0, err
 	}
 	if st.rows == len(tokens) {
 		err = s.head(ctx, st)
 	}
+	if e := s.saved.limits.Every; e > 0 && st.rows > 1 && from/e != s.Pos()/e {
+		s.keep()
+	}
 	return st.rows, err
+}
+
+// next returns the step for the next of n tokens to feed, after which scores
+// are wanted.
+func (s *Session) next(n int) *step {
+	if s.fits(n) && (n > s.prefill.rows || s.prefill.scores) {
+		return s.prefill
+	}
+	return s.single()
 }
 
 // single returns the step for one token at the current position.
@@ -388,6 +423,9 @@ func (s *Session) Each(ctx context.Context, tokens []int32, mode Mode, visit fun
 		return err
 	}
 	if mode == AnemllSequence {
+		if !s.m.pkg.Meta.Rewindable() {
+			return fmt.Errorf("ANEMLL's sequence feeds a prompt's last token twice, which the states of this package do not allow: %w", errors.ErrUnsupported)
+		}
 		if err := s.anemll(ctx, tokens); err != nil {
 			return err
 		}
@@ -441,6 +479,7 @@ func (s *Session) anemll(ctx context.Context, tokens []int32) error {
 		rest = rest[st.rows:]
 	}
 	last := tokens[len(tokens)-1:]
+	s.skewed = s.skewed || s.rotated
 	s.tokens = s.tokens[:len(s.tokens)-1]
 	st := s.single()
 	if err := s.advance(ctx, st, last); err != nil {
