@@ -44,6 +44,10 @@ func damaged(t testing.TB, edit func(tensors map[string]*safetensors.Named), con
 			t.Fatal(err)
 		}
 	}
+	file, err := os.ReadFile(filepath.Join(src, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	f, err := safetensors.Open(filepath.Join(src, "model.safetensors"))
 	if err != nil {
 		t.Fatal(err)
@@ -51,20 +55,16 @@ func damaged(t testing.TB, edit func(tensors map[string]*safetensors.Named), con
 	defer f.Close()
 	all := map[string]*safetensors.Named{}
 	for _, info := range f.Tensors() {
-		b, err := f.Bytes(info.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[info.Name] = &safetensors.Named{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: append([]byte(nil), b...)}
+		b := append([]byte(nil), file[info.Offset:][:info.Size]...)
+		all[info.Name] = &safetensors.Named{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: b}
 	}
 	if edit != nil {
 		edit(all)
 	}
-	var list []safetensors.Named
-	for _, n := range all {
-		list = append(list, *n)
+	for _, info := range f.Tensors() {
+		copy(file[info.Offset:][:info.Size], all[info.Name].Data)
 	}
-	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), list, map[string]string{"format": "pt"}); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "model.safetensors"), file, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -98,16 +98,16 @@ var damages = func() []damage {
 	for l := range 4 {
 		for _, part := range []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"} {
 			name := fmt.Sprintf("model.layers.%d.%s.weight", l, part)
-			ds = append(ds, damage{"scrambled " + name, tensor(name, scramble), nil, l == 0})
-			ds = append(ds, damage{"zeroed " + name, tensor(name, func(b []byte) { clear(b) }), nil, l == 0})
+			ds = append(ds, damage{"scrambled " + name, l, tensor(name, scramble), nil, l == 0})
+			ds = append(ds, damage{"zeroed " + name, l, tensor(name, func(b []byte) { clear(b) }), nil, l == 0})
 		}
 		for _, part := range []string{"input_layernorm", "post_attention_layernorm", "self_attn.q_norm"} {
 			name := fmt.Sprintf("model.layers.%d.%s.weight", l, part)
-			ds = append(ds, damage{"doubled " + name, tensor(name, func(b []byte) { scale(b, 2) }), nil, false})
+			ds = append(ds, damage{"doubled " + name, l, tensor(name, func(b []byte) { scale(b, 2) }), nil, false})
 		}
 	}
 	ds = append(ds,
-		damage{"swapped layers 1 and 2", func(all map[string]*safetensors.Named) {
+		damage{"swapped layers 1 and 2", -1, func(all map[string]*safetensors.Named) {
 			for n, a := range all {
 				if rest, ok := strings.CutPrefix(n, "model.layers.1."); ok {
 					b := all["model.layers.2."+rest]
@@ -115,19 +115,20 @@ var damages = func() []damage {
 				}
 			}
 		}, nil, false},
-		damage{"swapped gate and up", func(all map[string]*safetensors.Named) {
+		damage{"swapped gate and up", -1, func(all map[string]*safetensors.Named) {
 			a, b := all["model.layers.0.mlp.gate_proj.weight"], all["model.layers.0.mlp.up_proj.weight"]
 			a.Data, b.Data = b.Data, a.Data
 		}, nil, true},
-		damage{"rope theta 1e4", nil, config("1000000.0", "10000.0"), false},
-		damage{"rope theta 5e5", nil, config("1000000.0", "500000.0"), false},
-		damage{"eps 1e-2", nil, config("1e-06", "1e-02"), false},
+		damage{"rope theta 1e4", -1, nil, config("1000000.0", "10000.0"), false},
+		damage{"rope theta 5e5", -1, nil, config("1000000.0", "500000.0"), false},
+		damage{"eps 1e-2", -1, nil, config("1e-06", "1e-02"), false},
 	)
 	return ds
 }()
 
 type damage struct {
 	name   string
+	layer  int // of the tensor; -1: it is no tensor of one
 	edit   func(map[string]*safetensors.Named)
 	config func(string) string
 	coarse bool // to be seen with 4 bits, too

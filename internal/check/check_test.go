@@ -7,25 +7,12 @@ import (
 
 	"anemone/coreml"
 	"anemone/internal/anemll"
-	"anemone/internal/arch/all"
 	"anemone/internal/checkpoint"
 	"anemone/internal/engine"
 	"anemone/internal/runner"
 	"anemone/internal/session"
 	"anemone/internal/testutil"
 )
-
-var registry = all.Registry
-
-// convert makes a package of a checkpoint and returns its folder.
-func convert(t testing.TB, ck string, o anemll.Options) string {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), "package")
-	if _, err := anemll.Convert(context.Background(), registry, ck, out, o); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 func tinyCheckpoint(t testing.TB) string { return testutil.Data(t, "checkpoints", "tiny-qwen3") }
 
@@ -46,10 +33,15 @@ func open(t testing.TB, dir string) *anemll.Package {
 }
 
 // loader loads models as load does.
-func loader(m *coreml.Model) (runner.Model, error) { return engine.New(m, engine.Options{}) }
+func loader(m *coreml.Model) (runner.Model, error) {
+	return engine.New(m, engine.Options{Workers: 1})
+}
 
 func loadPackage(t testing.TB, p *anemll.Package, o engine.Options) *session.Model {
 	t.Helper()
+	if o.Workers == 0 {
+		o.Workers = 1 // these models are too small for more
+	}
 	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) { return engine.New(m, o) })
 	if err != nil {
 		t.Fatal(err)

@@ -70,6 +70,7 @@ func agrees(t *testing.T, name string, r *Report, prefill int, relative float64)
 // Every layer of every architecture is compared, however many a chunk has, and
 // what is found does not depend on the chunks.
 func TestLayers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		checkpoint string
 		chunks     []int
@@ -116,6 +117,7 @@ func TestLayers(t *testing.T) {
 // The figures of a package are the same whether or not its layers are compared,
 // and a text that is read gives what writing it gave.
 func TestLayersChangeNothing(t *testing.T) {
+	t.Parallel()
 	ck := tinyCheckpoint(t)
 	p := open(t, convert(t, ck, lut(0)))
 	m := loadPackage(t, p, engine.Options{})
@@ -148,6 +150,7 @@ func TestLayersChangeNothing(t *testing.T) {
 // TestParting finds exactly the layer that is damaged, in packages of one
 // chunk.
 func TestParting(t *testing.T) {
+	t.Parallel()
 	ck := tinyCheckpoint(t)
 	tensors := []string{"self_attn.o_proj", "self_attn.q_proj", "mlp.down_proj", "mlp.gate_proj"}
 	for layer := range 4 {
@@ -158,7 +161,7 @@ func TestParting(t *testing.T) {
 		o.Chunks = 1
 		name := fmt.Sprintf("model.layers.%d.%s.weight", layer, tensors[layer])
 		dir := damaged(t, func(all map[string]*safetensors.Named) { scramble(all[name].Data) }, nil)
-		r := layered(t, open(t, convert(t, dir, o)), ck, Options{Tokens: 42})
+		r := layered(t, assemble(t, dir, o), ck, Options{Tokens: 42})
 		if i := r.Parting(); r.Passed || i != layer+1 || r.Layers[i].Layer != layer || r.Layers[i].Part != r.Layers[1].Part {
 			t.Errorf("%s is damaged; passed %v, parting at %d of %s", name, r.Passed, i, places(r))
 		}
@@ -169,7 +172,7 @@ func TestParting(t *testing.T) {
 	// The norm behind the layers, and what comes in front of them.
 	for name, want := range map[string]int{"model.norm.weight": 5, "model.embed_tokens.weight": 0} {
 		dir := damaged(t, func(all map[string]*safetensors.Named) { scramble(all[name].Data) }, nil)
-		r := layered(t, open(t, convert(t, dir, anemll.Options{Context: 64, Batch: 16, Chunks: 1})), ck, Options{Tokens: 8})
+		r := layered(t, assemble(t, dir, anemll.Options{Context: 64, Batch: 16, Chunks: 1}), ck, Options{Tokens: 8})
 		if i := r.Parting(); r.Passed || i != want {
 			t.Errorf("%s is damaged; passed %v, parting at %d of %s", name, r.Passed, i, places(r))
 		}
@@ -333,7 +336,7 @@ func monolithic(t *testing.T, p *anemll.Package) *anemll.Package {
 // One model for everything is looked into as well, from its embeddings on.
 func TestLayersOfMonolithic(t *testing.T) {
 	ck := tinyCheckpoint(t)
-	p := open(t, convert(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 1}))
+	p := assemble(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 1})
 	mono := monolithic(t, p)
 	r := layered(t, mono, ck, Options{Tokens: 10})
 	if len(r.Notes) != 0 || places(r) != "-1 0 1 2 3" {
@@ -379,7 +382,7 @@ func replaced(t *testing.T, p *anemll.Package, chunk int, f *mil.Function) *anem
 // layer by layer, and the report says why.
 func TestLayersNotFound(t *testing.T) {
 	ck := tinyCheckpoint(t)
-	p := open(t, convert(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 2}))
+	p := assemble(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 2})
 	// more is a function with a further addition to the stream, of nothing.
 	more := func(f *mil.Function) *mil.Function {
 		b := mil.NewBuilder(f.Name, mil.CoreML8)
@@ -514,9 +517,7 @@ func TestAddedError(t *testing.T) {
 
 func TestCheckpointsOfOtherShapes(t *testing.T) {
 	ck := tinyCheckpoint(t)
-	dir := convert(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 1})
-	p := open(t, dir)
-	m := loadPackage(t, p, engine.Options{})
+	m := loadPackage(t, assemble(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 1}), engine.Options{})
 	src := func() *Source { return source(t, ck) }
 	for _, c := range []struct {
 		name, want string
@@ -556,7 +557,7 @@ func TestOtherCheckpoint(t *testing.T) {
 			}
 		}
 	}, nil)
-	p := open(t, convert(t, other, anemll.Options{Context: 64, Batch: 16, Chunks: 1}))
+	p := assemble(t, other, anemll.Options{Context: 64, Batch: 16, Chunks: 1})
 	r := layered(t, p, tinyCheckpoint(t), Options{Tokens: 10})
 	notes := strings.Join(r.Notes, "\n")
 	if r.Passed || r.Parting() != 0 || !strings.Contains(notes, "hardly anything agrees: the package was probably made of another checkpoint than tiny-qwen3") {
@@ -564,7 +565,7 @@ func TestOtherCheckpoint(t *testing.T) {
 	}
 	// What is merely broken is not called another checkpoint.
 	broken := damaged(t, func(all map[string]*safetensors.Named) { scramble(all["model.layers.2.mlp.up_proj.weight"].Data) }, nil)
-	r = layered(t, open(t, convert(t, broken, anemll.Options{Context: 64, Batch: 16, Chunks: 1})), tinyCheckpoint(t), Options{Tokens: 10})
+	r = layered(t, assemble(t, broken, anemll.Options{Context: 64, Batch: 16, Chunks: 1}), tinyCheckpoint(t), Options{Tokens: 10})
 	if r.Passed || len(r.Notes) != 0 {
 		t.Errorf("broken: passed %v, %s, notes %q", r.Passed, line(r.Infer), r.Notes)
 	}

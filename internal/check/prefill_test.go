@@ -22,6 +22,7 @@ const sweep = "ANEMONE_SWEEP"
 // of the same tokens one by one, and so are those of the tokens behind.
 func TestPrefillLengths(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	contexts, batches := []int{64, 1024}, []int{16, 64}
 	if os.Getenv(sweep) != "" {
 		contexts, batches = []int{64, 128, 192, 256, 512, 768, 1024}, []int{16, 24, 32, 48, 64}
@@ -29,7 +30,7 @@ func TestPrefillLengths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, context := range contexts {
 		for _, batch := range batches {
-			m := load(t, convert(t, tinyCheckpoint(t), anemll.Options{Context: context, Batch: batch, Chunks: 2}), engine.Options{})
+			m := loadPackage(t, assemble(t, tinyCheckpoint(t), anemll.Options{Context: context, Batch: batch, Chunks: 2}), engine.Options{})
 			longest := min(2*batch+1, context)
 			ids := make([]int32, min(longest+2, context))
 			for i := range ids {
@@ -56,8 +57,8 @@ func TestPrefillLengths(t *testing.T) {
 				}
 			}
 			for length := 1; length <= longest; length++ {
-				// A sample: around the batches, and one in five otherwise.
-				if r := length % batch; os.Getenv(sweep) == "" && r > 1 && r < batch-1 && length%5 != 0 {
+				// A sample: around the batches, and one in nine otherwise.
+				if r := length % batch; os.Getenv(sweep) == "" && r > 1 && r < batch-1 && length%9 != 0 {
 					continue
 				}
 				s.Reset()

@@ -64,6 +64,7 @@ func sameLine(t *testing.T, what, got, want string) {
 //	python ../shared/oracle/run_package.py OUT testdata/goldens/tiny-qwen3.safetensors [--infer-only]
 func TestOracleFigures(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	for _, c := range []struct {
 		bits            int
@@ -150,6 +151,7 @@ func TestOracleLogits(t *testing.T) {
 // goldens.
 func TestPeers(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	for _, name := range []string{"qwen3-fp16-c2", "qwen3-lut4-lut6-c2"} {
 		g := golden(t, testutil.Shared(t, "peers", name+".golden.safetensors"))
 		m := load(t, testutil.Shared(t, "peers", name), engine.Options{})
@@ -185,6 +187,7 @@ func TestPeers(t *testing.T) {
 // TestReference lets the reference write, and compares with what transformers
 // wrote on the same prompt.
 func TestReference(t *testing.T) {
+	t.Parallel()
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	m := load(t, convert(t, tinyCheckpoint(t), lut(4)), engine.Options{})
 	want := run(t, m, g, Options{})
@@ -223,10 +226,11 @@ func TestReference(t *testing.T) {
 
 func TestSequenceLengths(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	o := lut(0)
 	o.Context, o.Batch = 96, 32
-	m := load(t, convert(t, tinyCheckpoint(t), o), engine.Options{})
+	m := loadPackage(t, assemble(t, tinyCheckpoint(t), o), engine.Options{})
 	ids := g.Tokens()
 	src := func() *Source { return source(t, tinyCheckpoint(t)) }
 	for _, c := range []struct {
@@ -307,41 +311,54 @@ func TestWrongTarget(t *testing.T) {
 }
 
 // TestDamages makes packages of damaged checkpoints: every one of them must
-// fail against the whole checkpoint. See sweep for how to try them all.
+// fail against the whole checkpoint. Of the layers' tensors it damages those of
+// the first; see sweep for how to try all of them.
 func TestDamages(t *testing.T) {
 	slow(t)
-	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
-	for i, d := range damages {
-		if os.Getenv(sweep) == "" && i%4 != 0 && i < len(damages)-5 {
+	all := os.Getenv(sweep) != ""
+	for _, d := range damages {
+		if !all && d.layer > 0 {
 			continue
 		}
-		dir := damaged(t, d.edit, d.config)
-		if r := run(t, load(t, convert(t, dir, lut(0)), engine.Options{}), g, Options{Tokens: 70}); r.Passed {
-			t.Errorf("%s: passed with %s", d.name, line(r.Infer))
-		}
-		// Coarse weights hide what is damaged a little; what is damaged
-		// badly has to be seen.
-		if d.coarse {
-			if r := run(t, load(t, convert(t, dir, lut(4)), engine.Options{}), g, Options{}); r.Passed {
-				t.Errorf("%s, 4 bits: passed with %s", d.name, line(r.Infer))
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
+			dir := damaged(t, d.edit, d.config)
+			fails := func(bits, tokens int) {
+				o := lut(bits)
+				o.Context, o.Batch = 160, 32
+				if r := run(t, loadPackage(t, assemble(t, dir, o), engine.Options{}), g, Options{Tokens: tokens}); r.Passed {
+					t.Errorf("%d bits: passed with %s", r.Bits, line(r.Infer))
+				}
 			}
-		}
+			fails(0, 48)
+			// Coarse weights hide what is damaged a little; what is damaged
+			// badly has to be seen.
+			if d.coarse && (all || !strings.HasPrefix(d.name, "zeroed")) {
+				fails(4, 160)
+			}
+		})
 	}
 }
 
-// TestBitsPass converts the whole checkpoint at all widths.
+// TestBitsPass holds the whole checkpoint to its limits at all widths, where
+// TestOracleFigures does not.
 func TestBitsPass(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 	for _, bits := range []int{8, 6, 4, 3} {
-		dir := convert(t, tinyCheckpoint(t), lut(bits))
-		for _, n := range []engine.Numerics{engine.Float32, engine.Float16} {
-			if r := run(t, load(t, dir, engine.Options{Numerics: n}), g, Options{}); !r.Passed {
-				t.Errorf("%d bits, numerics %d: %q", bits, n, r.Failures)
+		p := assemble(t, tinyCheckpoint(t), lut(bits))
+		if bits == 8 || bits == 3 {
+			if r := run(t, loadPackage(t, p, engine.Options{}), g, Options{}); !r.Passed || r.Bits != min(bits, 6) {
+				t.Errorf("%d bits, of which %d were found: %q", bits, r.Bits, r.Failures)
 			}
 		}
+		if r := run(t, loadPackage(t, p, engine.Options{Numerics: engine.Float16}), g, Options{Tokens: 70}); !r.Passed {
+			t.Errorf("%d bits, fp16 arithmetic: %q", bits, r.Failures)
+		}
 	}
-	half := run(t, load(t, convert(t, tinyCheckpoint(t), lut(0)), engine.Options{Numerics: engine.Float16}), g, Options{})
+	half := run(t, loadPackage(t, assemble(t, tinyCheckpoint(t), lut(0)), engine.Options{Numerics: engine.Float16}), g, Options{})
 	if !half.Passed || half.Infer.Cosine.Min < 0.999 || half.Contract.Cosine.Min < 0.999 || half.Infer.MaxDiff < 0.004 {
 		t.Errorf("fp16 arithmetic: %s, %q", line(half.Infer), half.Failures)
 	}
@@ -350,9 +367,10 @@ func TestBitsPass(t *testing.T) {
 // TestPrefillAlone breaks only the prefill function.
 func TestPrefillAlone(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
-	p := open(t, convert(t, tinyCheckpoint(t), lut(0)))
-	wrong := open(t, convert(t, damaged(t, nil, func(s string) string { return strings.Replace(s, "1000000.0", "10000.0", 1) }), lut(0)))
+	p := assemble(t, tinyCheckpoint(t), lut(0))
+	wrong := assemble(t, damaged(t, nil, func(s string) string { return strings.Replace(s, "1000000.0", "10000.0", 1) }), lut(0))
 	var chunks []*coreml.Model
 	for i, c := range p.Chunks {
 		m := *c.Model
@@ -406,12 +424,9 @@ func (p *poison) Predict(ctx context.Context, function string, in, out runner.Va
 
 func TestNotFinite(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	g := golden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
-	p, err := anemll.Open(convert(t, tinyCheckpoint(t), lut(0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := assemble(t, tinyCheckpoint(t), lut(0))
 	for _, c := range []struct {
 		part          int // of p.Parts
 		function      string

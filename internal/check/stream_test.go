@@ -129,15 +129,11 @@ func TestFindStream(t *testing.T) {
 // shows of its first layer is what the first chunk of the same layers in two
 // chunks gives, function by function and bit by bit.
 func TestShow(t *testing.T) {
+	t.Parallel()
 	tokens := sessiontest.Tokens(31)
 	// trace is what calls give behind each layer: "layer pos rows" to values.
 	type trace map[string][]float32
-	see := func(p *sessiontest.Package, mode session.Mode) trace {
-		pkg, err := anemll.Open(p.Write(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer pkg.Close()
+	see := func(p *sessiontest.Package, pkg *anemll.Package, mode session.Mode) trace {
 		const hidden = 8
 		n := len(pkg.Chunks)
 		first, last := []int{0, 1}[:n], []int{0, 1}
@@ -190,19 +186,25 @@ func TestShow(t *testing.T) {
 		{Context: 40, Window: 12, Batch: 4, Rotate: true},
 		{Context: 40, Window: 16, Batch: 4, Rotate: true, Split: true, LastToken: true},
 	} {
+		two, one, mono := c, c, c
+		two.Chunks, one.Chunks, mono.Chunks = 2, 1, 0
+		mono.PrefillGives = "hidden"
+		opened := map[*sessiontest.Package]*anemll.Package{}
+		for _, p := range []*sessiontest.Package{&two, &one, &mono} {
+			if p.Chunks > 0 || !p.Split {
+				opened[p] = open(t, p.Write(t))
+			}
+		}
 		for _, mode := range []session.Mode{session.InferOnly, session.Contract, session.AnemllSequence} {
-			two, one, mono := c, c, c
-			two.Chunks, one.Chunks, mono.Chunks = 2, 1, 0
-			mono.PrefillGives = "hidden"
-			want := see(&two, mode)
+			want := see(&two, opened[&two], mode)
 			if calls := 31; mode == session.InferOnly && len(want) != 3*calls {
 				t.Errorf("%+v: %d values of %d calls", c, len(want), calls)
 			}
 			for _, p := range []*sessiontest.Package{&one, &mono} {
-				if p.Chunks == 0 && (p.Split || mode == session.AnemllSequence) {
+				if opened[p] == nil || p == &mono && mode == session.AnemllSequence {
 					continue // there is none, or it takes other calls
 				}
-				got := see(p, mode)
+				got := see(p, opened[p], mode)
 				if len(got) != len(want) {
 					t.Errorf("%+v, mode %d: %d values, want %d", *p, mode, len(got), len(want))
 				}
