@@ -7,15 +7,27 @@ import (
 	"anemone/internal/lint"
 )
 
-// Inspection describes a package, a Core ML model or a checkpoint.
+// Inspection describes what lies at a Path; Kind is "package", "model" or
+// "checkpoint", and the field of that name is set.
+//
+// A Package has its Name, Architecture, Context, Batch, Hidden and Vocab sizes,
+// Parts (models), WeightBytes, estimates of the Memory it takes, and Problems:
+// what is odd about it. A Model has its Name, Functions (with Inputs, Outputs,
+// States, Operations by type and Memory), Weights by encoding, and, if asked
+// for, Tensors and the program as text in MIL. A Checkpoint has its ModelType,
+// Files, number of Tensors and Parameters, whether it is Supported and, if not,
+// Why, the tensors that are Unused, and Problems. Lint has the Findings of the
+// linter, if asked for, and how many of them are Errors, Warnings and Infos.
 type Inspection = inspect.Report
 
-// InspectOptions say what to report beyond a summary: the program as text,
-// every weight and where it lies, what the linter finds.
+// InspectOptions say what to report beyond a summary: Weights asks for every
+// weight and where it lies, MIL for the program as text (of one Function only,
+// if its name is given, and without shortening anything if Full is set), Lint
+// for what the linter finds.
 type InspectOptions = inspect.Options
 
-// LintOptions are choices of the linter: the oldest system that the models
-// are for, whether weights are read, which rules are left out.
+// LintOptions are choices of the linter: OS is the oldest system that the models
+// are for, Deep reads the weights, Ignore names rules that are left out.
 type LintOptions = lint.Options
 
 // Inspect says what lies at path: a package, a Core ML model (.mlpackage,

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"iter"
 
-	"anemone/internal/check"
 	"anemone/internal/engine"
 	"anemone/internal/generate"
 	"anemone/internal/session"
-	"anemone/internal/tokenizer/chat"
 )
 
 // OpenOptions say how a package is run.
@@ -24,7 +22,10 @@ type OpenOptions struct {
 
 // Package is a package that is ready to run: models, tokenizer, chat
 // template.
-type Package struct{ m *generate.Model }
+type Package struct {
+	m    *generate.Model
+	load session.Loader
+}
 
 // Open loads the package in a folder: one that [Convert] made, or one of
 // ANEMLL's own.
@@ -37,7 +38,7 @@ func Open(dir string, o OpenOptions) (*Package, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Package{m}, nil
+	return &Package{m, g.Loader()}, nil
 }
 
 // Close releases the package. Its sessions cannot be used after it.
@@ -53,6 +54,21 @@ func (p *Package) ContextLength() int { return p.m.Package.ContextLength }
 // HasTemplate reports whether the package has a chat template. Without one,
 // requests hold a Prompt.
 func (p *Package) HasTemplate() bool { return p.m.Template != nil }
+
+// GreedyOnly reports whether the LM head gives only the best token, and no
+// probabilities: then requests that ask for tokens to be drawn fail.
+func (p *Package) GreedyOnly() bool { return p.m.Package.Argmax }
+
+// Recommended returns how the makers of the model want tokens to be drawn, as
+// the package's files say it; without a word about it the temperature is 0.
+// Requests need not repeat it.
+func (p *Package) Recommended() (Sampling, error) {
+	s, err := p.m.Recommended()
+	if err != nil {
+		return Sampling{}, err
+	}
+	return Sampling{Temperature: &s.Temperature, TopK: &s.TopK, TopP: &s.TopP, MinP: &s.MinP, RepetitionPenalty: &s.RepetitionPenalty}, nil
+}
 
 // Encode returns the tokens of a text, as a prompt without template has them.
 func (p *Package) Encode(text string) []int32 { return p.m.Tokenizer.Encode(text, true) }
@@ -77,38 +93,17 @@ func (p *Package) NewSession() (*Session, error) {
 	return &Session{p, s}, nil
 }
 
-// Requests, and what they are made of.
-type (
-	// Request is one turn: messages for the chat template, or a prompt.
-	Request = generate.Request
-	// Message is one message of a conversation.
-	Message = chat.Message
-	// ChatOptions are options of the chat template.
-	ChatOptions = chat.Options
-	// Sampling are preferences about how tokens are drawn. What is left nil
-	// is as the package recommends.
-	Sampling = session.Preferences
-)
-
-// Event is one thing that happens during a generation: see [EventKind].
-type Event = session.Event
-
-// EventKind tells what an event is about.
-type EventKind = session.EventKind
-
-// Kinds of events.
-const (
-	EventPrefill = session.Prefill // Done of Total tokens of the prompt were read
-	EventToken   = session.Token   // Token was drawn; Text is now certain
-	EventShift   = session.Shift   // the context was full: Dropped tokens went, Kept stay
-	EventEnd     = session.End     // the Reason, and Stats
-)
-
 // Generate answers a request. What the session has seen already of the
 // request's tokens is not processed again. The sequence ends with an EventEnd
 // or with an error.
 func (s *Session) Generate(ctx context.Context, r Request) iter.Seq2[Event, error] {
-	return s.p.m.Generate(ctx, s.s, r)
+	return func(yield func(Event, error) bool) {
+		for e, err := range s.p.m.Generate(ctx, s.s, r.internal()) {
+			if !yield(event(e), err) {
+				return
+			}
+		}
+	}
 }
 
 // Feed appends tokens to the context and returns the logits after the last
@@ -119,27 +114,6 @@ func (s *Session) Feed(ctx context.Context, tokens []int32) ([]float32, error) {
 
 // Reset empties the context.
 func (s *Session) Reset() { s.s.Reset() }
-
-// CheckOptions say what a package is held to, and how.
-type CheckOptions = check.PackageOptions
-
-// CheckReport is the outcome of a check.
-type CheckReport = check.Report
-
-// CheckLimits are the figures that a package must reach.
-type CheckLimits = check.Limits
-
-// Check holds the package to its checkpoint's float32 computation, or to
-// logits made elsewhere. An error means that the comparison could not be
-// made; a package that is not good enough has a report that has not Passed.
-func (p *Package) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
-	if o.Template == nil && p.m.Template != nil && o.Golden == "" {
-		o.Template = func(message string) (string, error) {
-			return p.m.Template.Render([]chat.Message{{Role: "user", Content: message}}, chat.Options{AddGenerationPrompt: true})
-		}
-	}
-	return check.Package(ctx, registry, p.m.Session, o)
-}
 
 // Text collects the text of a generation.
 func Text(events iter.Seq2[Event, error]) (string, error) {
@@ -152,6 +126,10 @@ func Text(events iter.Seq2[Event, error]) (string, error) {
 	}
 	return text, nil
 }
+
+// ErrContextFull is matched by errors about prompts that are longer than the
+// context.
+var ErrContextFull = session.ErrContextFull
 
 // ErrUnsupported is matched by errors about packages and checkpoints of kinds
 // that are known but not supported.

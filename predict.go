@@ -15,15 +15,19 @@ import (
 // or any ML Program.
 type Model struct{ m *predict.Model }
 
-// Tensor is an array that goes into a model or comes out of it, row-major.
-// Floating-point types have their elements in Float, int32 and bool in Int.
+// Tensor is an array that goes into a model or comes out of it: its DType, its
+// Shape, and its elements, row-major: those of floating-point types in Float
+// ([]float32), those of int32 and bool in Int ([]int32).
 type Tensor = runner.Tensor
 
-// ModelState is what a model remembers from one call to the next.
+// ModelState is what a model remembers from one call to the next: Names lists
+// its states, Read copies one, Write replaces it, Reset sets all to zero.
 type ModelState = runner.State
 
-// ModelFunction describes a function of a model: its inputs, outputs and
-// states.
+// ModelFunction describes a function of a model: its Name, Inputs, Outputs and
+// States. Each of these has a Name, a DType and a Shape (nil if that is only
+// known after a call); an input may have several Shapes, or Ranges of its
+// dimensions, and may be Optional.
 type ModelFunction = predict.Function
 
 // OpenModel loads a .mlpackage, a .mlmodel, or a compiled .mlmodelc.

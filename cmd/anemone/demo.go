@@ -91,7 +91,7 @@ func demo(cmd *cobra.Command, keep, prompt string) error {
 		}
 		fmt.Fprint(w, e.Text)
 		if e.Kind == anemone.EventEnd {
-			fmt.Fprintf(w, "\n(%d tokens, %.0f tokens/s)\n", e.Stats.Generated, e.Stats.DecodeRate())
+			fmt.Fprintf(w, "\n(%s, %.0f tokens/s)\n", counted(e.Stats.Generated, "token"), e.Stats.DecodeRate)
 		}
 	}
 	fmt.Fprintf(w, "\ndone in %s", durationText(time.Since(start)))

@@ -315,3 +315,17 @@ func counted(n int, one string) string {
 	}
 	return fmt.Sprintf("%d %s", n, one)
 }
+
+// were writes that a number of things were something.
+func were(n int, one string) string {
+	if n == 1 {
+		return counted(n, one) + " was"
+	}
+	return counted(n, one) + " were"
+}
+
+// complete names the values of a flag to shells.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	// The only error is that there is no such flag, which a test would see.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}

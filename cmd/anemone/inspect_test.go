@@ -178,7 +178,7 @@ func TestInspectStatus(t *testing.T) {
 		{[]string{filepath.Join(dir, "missing")}, 1, []string{"missing"}},
 		{[]string{filepath.Join(dir, "missing"), "--lint"}, 2, []string{"missing"}},
 		{[]string{filepath.Join(dir, "config.json")}, 1, []string{"is neither a package"}},
-		{nil, 2, []string{"accepts 1 arg"}},
+		{nil, 2, []string{"PATH is missing"}},
 	} {
 		out, status, err := inspectCommand(t, c.args...)
 		if err != nil {

@@ -6,21 +6,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"anemone"
+	"anemone/internal/arch"
 )
 
 // Exit statuses.
 const (
-	exitFailed = 1 // the work failed; for check, the package is not good enough
-	exitUsage  = 2 // wrong arguments; for check, the comparison could not be made
+	exitFailed      = 1   // the work failed; for check, the package is not good enough
+	exitUsage       = 2   // wrong arguments; for check, the comparison could not be made
+	exitInterrupted = 130 // what shells make of an interrupt
 )
 
 // statusError is an error with an exit status of its own. A nil err means
@@ -49,27 +55,102 @@ func main() {
 
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string) int {
+	return execute(ctx, args, os.Stdin, os.Stdout, os.Stderr)
+}
+
+// execute is run on any streams.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
+	out := &output{w: stdout}
 	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(out)
+	root.SetErr(stderr)
+	addCompletion(root)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return 0
+	status := 0
+	if err != nil {
+		status = exitFailed
+		var se *statusError
+		if errors.As(err, &se) {
+			status = se.status
+		} else if strings.HasPrefix(err.Error(), "unknown command ") { // cobra's, which has no type
+			status = exitUsage
+			err = fmt.Errorf("%w\nSee 'anemone --help'.", err)
+		}
 	}
-	status := exitFailed
-	var se *statusError
-	if errors.As(err, &se) {
-		status = se.status
-	} else if strings.HasPrefix(err.Error(), "unknown command ") { // cobra's, which has no type
-		status = exitUsage
+	if out.err != nil && (err == nil || err.Error() == "" || errors.Is(err, out.err)) {
+		// What was to be said did not arrive, whatever it was. To check and to
+		// the linter, 1 would say that they found something.
+		err, status = out.err, exitFailed
+		if verdict(cmd) {
+			status = exitUsage
+		}
+		if errors.Is(err, syscall.EPIPE) {
+			return status // the reader has enough, and knows
+		}
+		err = fmt.Errorf("standard output: %w", err)
 	}
 	switch {
+	case err == nil:
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(root.ErrOrStderr(), interrupted(cmd))
-		status = 130
+		fmt.Fprintln(stderr, interrupted(cmd))
+		status = exitInterrupted
 	case err.Error() != "":
-		fmt.Fprintf(root.ErrOrStderr(), "anemone: %v\n", err)
+		fmt.Fprintf(stderr, "anemone: %s\n", message(err))
 	}
 	return status
+}
+
+// verdict reports whether a command's exit status 1 is a finding.
+func verdict(c *cobra.Command) bool {
+	lint := c.Flags().Lookup("lint")
+	return c.Name() == "check" || lint != nil && lint.Changed
+}
+
+// output remembers the first error of writing, which most of what prints does
+// not look at, and writes nothing after it.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	n, err := o.w.Write(b)
+	o.err = err
+	return n, err
+}
+
+// message words an error for people. The sentinels that programs look for add
+// nothing to what the error says, and system calls are nobody's concern.
+func message(err error) string {
+	s := err.Error()
+	for _, sentinel := range []error{errors.ErrUnsupported, arch.ErrUnsupported, fs.ErrNotExist} {
+		s = strings.ReplaceAll(s, ": "+sentinel.Error(), "")
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		s = strings.ReplaceAll(s, pe.Error(), pe.Path+": "+plain(pe.Err))
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		s = strings.ReplaceAll(s, le.Error(), le.New+": "+plain(le.Err))
+	}
+	return s
+}
+
+// plain words an error of the operating system.
+func plain(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "no such file or folder"
+	case errors.Is(err, fs.ErrExist):
+		return "it exists already"
+	}
+	return err.Error()
 }
 
 // interrupted returns what to say about a command that was interrupted.
@@ -88,7 +169,11 @@ func newRoot() *cobra.Command {
 		Long: `Anemone turns Hugging Face checkpoints into Core ML packages for Apple's Neural
 Engine (layout ANEMLL 0.3.5), on any system and without Xcode or Python, runs
 such packages on any system, and proves that they compute what the checkpoint
-computes.`,
+computes.
+
+Exit status: 0 done, 1 the work failed (for check and inspect --lint: something
+is not as it should be), 2 wrong arguments (for check: the comparison could not be
+made), 130 interrupted.`,
 		Example: `  anemone demo                                  convert, check and run a tiny model
   anemone convert Qwen3-0.6B -o Qwen3-0.6B-ane  make a package
   anemone check Qwen3-0.6B-ane --hf Qwen3-0.6B  hold it to the checkpoint
@@ -99,19 +184,104 @@ computes.`,
 	}
 	root.SetVersionTemplate("anemone {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &statusError{exitUsage, fmt.Errorf("%w\nSee '%s --help'.", err, c.CommandPath())}
+		return &statusError{exitUsage, fmt.Errorf("%w\nSee '%s --help'.", flagError(err), c.CommandPath())}
 	})
-	root.AddCommand(newConvert(), newRun(), newCheck(), newInspect(), newPredict(), newCompile(), newDecompile(), newDemo())
+	root.AddCommand(newConvert(), newRun(), newCheck(), newInspect(), newPredict(), newCompile(), newDecompile(), newDemo(), newVersion())
+	root.SetHelpCommand(newHelp(root))
 	return root
 }
 
-// args turns cobra's complaints about arguments into usage errors.
+// addCompletion adds cobra's command, which remembers the output that root has
+// now.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = cobra.ArbitraryArgs
+			c.RunE = func(c *cobra.Command, _ []string) error {
+				return &statusError{exitUsage, fmt.Errorf("want a shell: bash, zsh, fish or powershell\nUsage: %s SHELL", c.CommandPath())}
+			}
+		}
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  args(cobra.NoArgs),
+		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "anemone", version()) },
+	}
+}
+
+// newHelp is cobra's help command, but for the exit status of what is unknown.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about a command",
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, c := range root.Commands() {
+				names = append(names, c.Name())
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, a []string) error {
+			c, rest, err := root.Find(a)
+			if err != nil || len(rest) > 0 {
+				return &statusError{exitUsage, fmt.Errorf("there is no command %q\nSee 'anemone --help'.", strings.Join(a, " "))}
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
+}
+
+var invalidArgument = regexp.MustCompile(`^invalid argument ("(?:[^"\\]|\\.)*") for "(?:-\w, )?(--[\w-]+)" flag: (?s:(.*))$`)
+
+// flagError words an error of a flag's value. The type of pflag's error says
+// no more than its text.
+func flagError(err error) error {
+	m := invalidArgument.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	want := m[3]
+	var number *strconv.NumError
+	if errors.As(err, &number) {
+		want = "want a number"
+		switch number.Func {
+		case "ParseInt", "Atoi":
+			want = "want a whole number"
+		case "ParseUint":
+			want = "want a whole number, 0 or more"
+		case "ParseBool":
+			want = "want true or false"
+		}
+		if errors.Is(number, strconv.ErrRange) {
+			want += ", and a smaller one"
+		}
+	}
+	return fmt.Errorf("%s %s: %s", m[2], m[1], want)
+}
+
+// args words cobra's complaints about arguments and makes them usage errors.
+// What the arguments are is read from the command's usage line.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, a []string) error {
-		if err := check(c, a); err != nil {
-			return &statusError{exitUsage, fmt.Errorf("%w\nUsage: %s", err, c.UseLine())}
+		if check(c, a) == nil {
+			return nil
 		}
-		return nil
+		var err error
+		word := regexp.MustCompile(`^[A-Z][A-Z0-9.a-z]*`).FindString(strings.TrimPrefix(c.Use, c.Name()+" "))
+		switch {
+		case len(a) == 0:
+			err = fmt.Errorf("%s is missing", word)
+		case word == "":
+			err = fmt.Errorf("%s takes no arguments, found %q", c.CommandPath(), a[0])
+		default:
+			err = fmt.Errorf("want one %s, found %q and %q", word, a[0], a[1])
+		}
+		return &statusError{exitUsage, fmt.Errorf("%w\nUsage: %s", err, c.UseLine())}
 	}
 }
 

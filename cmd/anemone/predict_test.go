@@ -231,7 +231,7 @@ func TestPredictCommand(t *testing.T) {
 		{[]string{emb, "--random", "1", "--shape", "a=1,x"}, "", 2, []string{"want NAME=1,64"}},
 		{[]string{emb, "--rename", "a"}, "", 2, []string{"want OLD=NEW"}},
 		{[]string{emb, "--rename", "a=b", "--rename", "a=c"}, "", 2, []string{"each OLD once"}},
-		{nil, "", 2, []string{"accepts 1 arg"}},
+		{nil, "", 2, []string{"MODEL is missing"}},
 	} {
 		out, notes, status, err := predictCommand(t, c.stdin, c.args...)
 		if err != nil {

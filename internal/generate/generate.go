@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
+	"os"
 
 	"anemone/coreml"
 	"anemone/internal/anemll"
@@ -38,15 +40,32 @@ type Model struct {
 	defaults []session.Preferences
 }
 
+// Loader loads models into the portable engine.
+func (o Options) Loader() session.Loader {
+	return func(m *coreml.Model) (runner.Model, error) {
+		return engine.New(m, engine.Options{Numerics: o.Numerics, Workers: o.Workers})
+	}
+}
+
+// said is an error in words of its own.
+type said struct {
+	text string
+	err  error
+}
+
+func (e *said) Error() string { return e.text }
+func (e *said) Unwrap() error { return e.err }
+
 // Load opens the parts of a package and loads them into the portable engine.
 func Load(dir string, o Options) (*anemll.Package, *session.Model, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, &said{fmt.Sprintf("package %s: no such folder", dir), err}
+	}
 	p, err := anemll.Open(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) {
-		return engine.New(m, engine.Options{Numerics: o.Numerics, Workers: o.Workers})
-	})
+	m, err := session.Load(p, o.Loader())
 	if err != nil {
 		p.Close()
 		return nil, nil, err
@@ -66,7 +85,9 @@ func Open(dir string, o Options) (_ *Model, err error) {
 			m.Close()
 		}
 	}()
-	if m.Tokenizer, err = tokenizer.Open(p.Dir); err != nil {
+	if m.Tokenizer, err = tokenizer.Open(p.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, &said{fmt.Sprintf("package %s has no tokenizer.json, without which a text has no tokens: put the checkpoint's into the folder", p.Dir), err}
+	} else if err != nil {
 		return nil, err
 	}
 	if m.Template, err = chat.Load(p.Dir); err != nil && !errors.Is(err, chat.ErrNoTemplate) {
@@ -96,7 +117,20 @@ type Request struct {
 	MaxTokens int                 // 0: as many as fit
 	IgnoreEOS bool                // go on past stop tokens
 	NoShift   bool                // end when the context is full
+	// Trim drops the oldest tokens of a prompt that is longer than the
+	// context. Without it such a prompt is an error.
+	Trim bool
 }
+
+// PromptError says that a prompt is longer than the context.
+type PromptError struct{ Tokens, Context int }
+
+func (e *PromptError) Error() string {
+	return fmt.Sprintf("the prompt has %d tokens, more than the package's context of %d positions", e.Tokens, e.Context)
+}
+
+// Unwrap returns [session.ErrContextFull].
+func (e *PromptError) Unwrap() error { return session.ErrContextFull }
 
 // Prepare returns the tokens of a request and the options of its generation.
 func (m *Model) Prepare(r Request) (prompt []int32, o session.Options, err error) {
@@ -117,7 +151,10 @@ func (m *Model) Prepare(r Request) (prompt []int32, o session.Options, err error
 	if len(prompt) == 0 {
 		return nil, o, errors.New("the prompt is empty")
 	}
-	if o.Sampling, err = session.Resolve(append([]session.Preferences{r.Sampling}, m.defaults...)...); err != nil {
+	if n := m.Package.ContextLength; len(prompt) > n && !r.Trim {
+		return nil, o, &PromptError{Tokens: len(prompt), Context: n}
+	}
+	if o.Sampling, err = m.sampling(r.Sampling); err != nil {
 		return nil, o, err
 	}
 	o.MaxTokens, o.NoShift = r.MaxTokens, r.NoShift
@@ -127,6 +164,26 @@ func (m *Model) Prepare(r Request) (prompt []int32, o session.Options, err error
 	}
 	return prompt, o, nil
 }
+
+// sampling settles how tokens are drawn. A package that gives nothing but the
+// best token is greedy whatever is recommended, unless the request insists.
+func (m *Model) sampling(asked session.Preferences) (session.Sampling, error) {
+	s, err := session.Resolve(append([]session.Preferences{asked}, m.defaults...)...)
+	if err != nil || !m.Package.Argmax {
+		return s, err
+	}
+	if s, err = session.Resolve(asked); err != nil {
+		return s, err
+	}
+	if !s.Greedy() || s.RepetitionPenalty > 0 && s.RepetitionPenalty != 1 {
+		return s, fmt.Errorf("the package's LM head gives only the best token, no probabilities (argmax_in_model), so that tokens cannot be drawn: leave temperature, top-k, top-p, min-p and the repetition penalty out: %w", errors.ErrUnsupported)
+	}
+	return s, nil
+}
+
+// Recommended returns how tokens are drawn if a request does not say: what the
+// package's files recommend, even if its head does not allow it.
+func (m *Model) Recommended() (session.Sampling, error) { return session.Resolve(m.defaults...) }
 
 // pinned counts the tokens of the system prompt, which stay when the context
 // is full: those that the prompt has in common with the system message alone.
