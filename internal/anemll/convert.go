@@ -57,12 +57,6 @@ type PartReport struct {
 func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output string, o Options) (*Report, error) {
 	start := time.Now()
 	output = filepath.Clean(output)
-	if err := free(output, o.Overwrite); err != nil {
-		return nil, err
-	}
-	if err := apart(checkpointDir, output); err != nil {
-		return nil, err
-	}
 	ck, err := checkpoint.Open(checkpointDir)
 	if err != nil {
 		return nil, err
@@ -77,10 +71,19 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	for _, check := range []func() error{
+		func() error { return free(output, o.Overwrite) },
+		func() error { return apart(checkpointDir, output) },
+		ctx.Err,
+	} {
+		if err := check(); err != nil {
+			return nil, err
+		}
 	}
 
+	if Within(output, checkpointDir) {
+		p.warnings = append(p.warnings, fmt.Sprintf("the package lies in the checkpoint, %s: whoever copies or uploads that takes the package along", checkpointDir))
+	}
 	parents, err := makeParents(output)
 	if err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	}
 	published = true
 	unused, aside := setAside(model, ck.Unused())
-	r := &Report{Output: output, Weights: weights, Unused: unused, Aside: aside, Warnings: p.warnings, Seconds: time.Since(start).Seconds()}
+	r := &Report{Output: output, Weights: weights, Unused: unused, Aside: aside, Warnings: append(p.warnings, groupWarnings(weights.Summary().Weights)...), Seconds: time.Since(start).Seconds()}
 	for _, part := range p.parts {
 		r.Parts = append(r.Parts, PartReport{part.name, part.size})
 		r.Bytes += part.size
@@ -147,6 +150,38 @@ func free(output string, overwrite bool) error {
 		return fmt.Errorf("output folder %s %w and holds no package (no %s), so it is not overwritten", output, ErrExists, MetaFile)
 	}
 	return nil
+}
+
+// Within reports whether path, which need not be there, lies in the folder dir.
+func Within(path, dir string) bool {
+	dir, err := realPath(dir)
+	if err != nil {
+		return false
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return false
+	}
+	// Links are followed as far as there is something.
+	for up, rest := path, ""; ; up, rest = filepath.Dir(up), filepath.Join(filepath.Base(up), rest) {
+		if real, err := filepath.EvalSymlinks(up); err == nil {
+			path = filepath.Join(real, rest)
+			break
+		}
+		if up == filepath.Dir(up) {
+			break
+		}
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != "." && filepath.IsLocal(rel)
+}
+
+// realPath returns the absolute path of a folder without links.
+func realPath(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
 }
 
 // apart checks that overwriting the output folder does not cost the

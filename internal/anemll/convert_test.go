@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -265,9 +266,12 @@ func TestOverwriteCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Beside the checkpoint, or in it, is fine.
-	if _, err := Convert(t.Context(), registry, src, filepath.Join(src, "package"), Options{Overwrite: true}); err != nil {
-		t.Error(err)
+	// In the checkpoint is worth a word.
+	for _, into := range []string{src, link} {
+		r, err := Convert(t.Context(), registry, into, filepath.Join(src, "package"), Options{Overwrite: true})
+		if err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "lies in the checkpoint") {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }
 
@@ -380,7 +384,7 @@ func TestRefusals(t *testing.T) {
 		"missing tensor":       {change: func(m map[string]*safetensors.Named) { delete(m, "model.layers.2.mlp.up_proj.weight") }, want: []string{"model.layers.2.mlp.up_proj.weight"}},
 		"wrong shape":          {change: func(m map[string]*safetensors.Named) { m["model.norm.weight"].Shape = []int{64, 2} }, want: []string{"model.norm.weight", "[64 2]"}},
 		"batch beyond context": {opts: Options{Context: 64, Batch: 128}, want: []string{"batch 128"}},
-		"too many chunks":      {opts: Options{Chunks: 5}, want: []string{"5 chunks", "4"}},
+		"too many chunks":      {opts: Options{Chunks: 5}, want: []string{"chunks 5", "4"}},
 		"prefix with a slash":  {opts: Options{Prefix: "../x"}, want: []string{"prefix"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -474,5 +478,84 @@ func TestPackageConfig(t *testing.T) {
 		if got := string(packageConfig(c, []byte(in), "Q")); got != want {
 			t.Errorf("%s became %s, want %s", in, got, want)
 		}
+	}
+}
+
+// TestWithin: links are followed, and what is not there yet counts.
+func TestWithin(t *testing.T) {
+	dir := t.TempDir()
+	ck := filepath.Join(dir, "ck")
+	if err := os.Mkdir(ck, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(ck, link); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range []struct {
+		path, dir string
+		want      bool
+	}{
+		{filepath.Join(ck, "out"), ck, true},
+		{filepath.Join(ck, "a", "b"), link, true},
+		{filepath.Join(link, "a", "b"), ck, true},
+		{filepath.Join(ck, "..", "out"), ck, false},
+		{filepath.Join(dir, "ck-ane"), ck, false},
+		{filepath.Join(dir, "..."), ck, false},
+		{ck, ck, false},
+		{dir, ck, false},
+		{filepath.Join(ck, "out"), filepath.Join(dir, "missing"), false},
+	} {
+		if got := Within(c.path, c.dir); got != c.want {
+			t.Errorf("%s in %s: %v", c.path, c.dir, got)
+		}
+	}
+}
+
+// TestGroupWarnings: what did not get the groups that were asked for is
+// counted, and slow groups are called that.
+func TestGroupWarnings(t *testing.T) {
+	r, err := Convert(t.Context(), registry, testutil.Data(t, "checkpoints", "tiny-qwen3"), filepath.Join(t.TempDir(), "out"), Options{FFN: compress.Encoding{Bits: 4, Group: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 7 matrices in each of 4 layers; only gate and up have channels (384) that 3
+	// divides.
+	want := []string{
+		"groups of 3 do not divide the output channels of 20 weights, such as model.layers.0.self_attn.q_proj.weight: they have groups of 2",
+		"28 weights have tables for fewer than 8 output channels (down to 2): the Neural Engine is slower with them (measured with 4 bits: by a quarter with 2 channels to a table, by half with 1)",
+	}
+	if !slices.Equal(r.Warnings, want) {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	for _, c := range []struct {
+		e    compress.Entry
+		want int
+	}{
+		{compress.Entry{Shape: []int{64, 8}}, 0},
+		{compress.Entry{Shape: []int{64, 8}, Group: 8}, 0},
+		{compress.Entry{Shape: []int{64, 8}, Group: 64}, 0},
+		{compress.Entry{Shape: []int{4, 8}, Group: 4, GroupAsked: 8}, 0}, // one table is all that it can have
+		{compress.Entry{Shape: []int{60, 8}, Group: 10, GroupAsked: 8}, 1},
+		{compress.Entry{Shape: []int{60, 8}, Group: 4}, 1},
+	} {
+		if got := groupWarnings([]compress.Entry{c.e}); len(got) != c.want {
+			t.Errorf("%+v: %q", c.e, got)
+		}
+	}
+}
+
+// TestNoTokenizer: a package without it is one, but not for text.
+func TestNoTokenizer(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "ck")
+	if err := os.CopyFS(src, os.DirFS(testutil.Data(t, "checkpoints", "tiny-qwen3"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(src, "tokenizer.json")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Convert(t.Context(), registry, src, filepath.Join(t.TempDir(), "out"), Options{})
+	if err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "no tokenizer.json") {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -177,6 +178,62 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	return p, nil
 }
 
+// OptionError is an error about the value of an option.
+type OptionError struct {
+	Option string // as the command line has it, without dashes
+	Detail string // what it is and what it should be
+}
+
+func (e *OptionError) Error() string { return e.Option + " " + e.Detail }
+
+func badOption(option, format string, args ...any) error {
+	return &OptionError{option, fmt.Sprintf(format, args...)}
+}
+
+// groupWarnings says which weights did not get the groups that were asked for,
+// and which have groups so small that they are slow.
+func groupWarnings(weights []compress.Entry) (out []string) {
+	type change struct{ asked, got int }
+	changed := map[change]int{}
+	var order []change
+	example := map[change]string{}
+	small, smallest := 0, fastGroup
+	for _, e := range weights {
+		if e.Group == 0 || len(e.Shape) > 0 && e.Group >= e.Shape[0] {
+			continue // fp16, or one table for everything
+		}
+		if e.Group < fastGroup {
+			small++
+			smallest = min(smallest, e.Group)
+		}
+		if c := (change{e.GroupAsked, e.Group}); c.asked > 0 && c.asked != c.got {
+			if changed[c]++; changed[c] == 1 {
+				order = append(order, c)
+				example[c] = e.Name
+			}
+		}
+	}
+	for _, c := range order {
+		what := fmt.Sprintf("%d weights, such as %s: they have", changed[c], example[c])
+		if changed[c] == 1 {
+			what = example[c] + ": it has"
+		}
+		out = append(out, fmt.Sprintf("groups of %d do not divide the output channels of %s groups of %d", c.asked, what, c.got))
+	}
+	if small > 0 {
+		what := fmt.Sprintf("%d weights have", small)
+		if small == 1 {
+			what = "1 weight has"
+		}
+		out = append(out, fmt.Sprintf("%s tables for fewer than %d output channels (down to %d): the Neural Engine is slower with them (measured with 4 bits: by a quarter with 2 channels to a table, by half with 1)", what, fastGroup, smallest))
+	}
+	return out
+}
+
+// fastGroup is the number of output channels to a table below which the Neural
+// Engine slows down: the contract's figures.
+const fastGroup = 8
+
 // fill replaces zero options by defaults and checks the rest.
 func (p *plan) fill() error {
 	o, d := &p.opts, DefaultOptions()
@@ -198,23 +255,26 @@ func (p *plan) fill() error {
 		return err
 	}
 	if o.Name == "" {
-		abs, err := filepath.Abs(p.ck.Dir)
+		name, err := ModelName(p.ck.Dir)
 		if err != nil {
 			return err
 		}
-		o.Name = fmt.Sprintf("anemll-%s-ctx%d", modelName(abs), o.Context)
+		o.Name = fmt.Sprintf("anemll-%s-ctx%d", name, o.Context)
 	}
 	switch {
 	case strings.ContainsAny(o.Prefix, `/\: `) || strings.HasPrefix(o.Prefix, "."):
-		return fmt.Errorf("prefix %q: want the start of a file name", o.Prefix)
+		return badOption("prefix", "%q: want the start of a file name", o.Prefix)
 	case o.Context < 1 || o.Context > 1<<20:
-		return fmt.Errorf("context %d: want 1 to %d positions", o.Context, 1<<20)
+		return badOption("context", "%d: want 1 to %d positions", o.Context, 1<<20)
 	case o.Batch < 2 || o.Batch > o.Context:
-		return fmt.Errorf("batch %d: want 2 to the context length, %d", o.Batch, o.Context)
+		return badOption("batch", "%d: want 2 to the context length, %d", o.Batch, o.Context)
 	case o.Chunks < 0 || o.Chunks > min(p.info.Layers, writtenChunks):
-		return fmt.Errorf("%d chunks: want 1 to %d for %d layers", o.Chunks, min(p.info.Layers, writtenChunks), p.info.Layers)
+		return badOption("chunks", "%d: want 1 to %d for %d layers", o.Chunks, min(p.info.Layers, writtenChunks), p.info.Layers)
 	case o.SplitHead < 1 || o.SplitHead > min(p.info.Vocab, 1024):
-		return fmt.Errorf("%d parts of the LM head: want 1 to %d", o.SplitHead, min(p.info.Vocab, 1024))
+		return badOption("split-lm-head", "%d: want 1 to %d", o.SplitHead, min(p.info.Vocab, 1024))
+	}
+	if !slices.Contains(p.ck.Files(), "tokenizer.json") {
+		p.warnings = append(p.warnings, "the checkpoint has no tokenizer.json, so the package has none and cannot be run on text (anemone run, ANEMLL's apps): put the model's tokenizer.json beside config.json and convert again, or into the package")
 	}
 	if p.ck.Format() == "mlx" {
 		p.warnings = append(p.warnings, "the weights were written by MLX, which lays some of them out differently: check the package against the original checkpoint")
@@ -234,8 +294,16 @@ func (p *plan) fill() error {
 	return nil
 }
 
-// modelName names a model after its folder. In the cache of huggingface_hub
-// that is models--ORG--NAME/snapshots/REVISION.
+// ModelName names a model after the folder of its checkpoint. In the cache of
+// huggingface_hub that is models--ORG--NAME/snapshots/REVISION.
+func ModelName(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return modelName(dir), nil
+}
+
 func modelName(dir string) string {
 	parent := filepath.Dir(dir)
 	if filepath.Base(parent) == "snapshots" {
@@ -357,9 +425,9 @@ func (p *plan) checkExtension(x arch.Extension) error {
 	o := p.opts
 	if o.GDNChunk != 0 && x.GDNChunkSize == 0 {
 		if !x.RecurrentState {
-			return fmt.Errorf("chunks of the delta rule were asked for, but %s has no Gated DeltaNets", p.info.Architecture)
+			return badOption("gdn-chunk", "%d: %s has no Gated DeltaNets, whose delta rule that would divide", o.GDNChunk, p.info.Architecture)
 		}
-		return fmt.Errorf("chunks of %d tokens for the delta rule: want a divisor of the batch, %d", o.GDNChunk, o.Batch)
+		return badOption("gdn-chunk", "%d: want a divisor of the batch, %d", o.GDNChunk, o.Batch)
 	}
 	if n := x.GDNChunkSize; n > 0 && n < 16 && n < o.Batch {
 		p.warnings = append(p.warnings, fmt.Sprintf("batches of %d tokens go through the delta rule %d at a time: a batch that is a multiple of 64 would be faster", o.Batch, n))
