@@ -3,12 +3,14 @@ package engine
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"anemone/internal/runner"
+	"anemone/mil"
 )
 
 var benchPackage = flag.String("package", "", "folder of a package to measure")
@@ -96,6 +98,38 @@ func BenchmarkPool(b *testing.B) {
 			for b.Loop() {
 				c.parallel(8, body)
 			}
+		})
+	}
+}
+
+// BenchmarkForms measures products of one column with stored constants that
+// are decompressed row by row.
+func BenchmarkForms(b *testing.B) {
+	m := &formMaker{b, rand.New(rand.NewPCG(1, 2))}
+	shape := []int{1024, 1024}
+	for _, f := range []form{
+		m.blockwise(mil.Int4, mil.Float16, shape, []int{1024, 32}, false),
+		m.blockwise(mil.Int8, mil.Float16, shape, []int{1024, 32}, true),
+		m.blockwise(mil.Int8, mil.Float16, shape, []int{1024, 1}, true),
+		m.sparse(0.4, shape),
+		m.sparseTables(shape, []int{1, 1}, 4),
+	} {
+		p := mil.NewBuilder("main", mil.CoreML8)
+		w := f.build(p)
+		p.Output("out", p.Op("linear", mil.A("x", p.Input("x", mil.TensorOf(w.Type.DType, 1, shape[1]))), mil.A("weight", w)))
+		fn, err := p.Build()
+		if err != nil {
+			b.Fatal(err)
+		}
+		e := modelOf(b, fn, Options{Workers: 1})
+		in, out := runner.Values{"x": runner.Floats(w.Type.DType, make([]float32, shape[1]), 1, shape[1])}, runner.Values{}
+		b.Run(f.name, func(b *testing.B) {
+			for b.Loop() {
+				if err := e.Predict(b.Context(), "main", in, out, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(shape[0]*shape[1])*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mweights/s")
 		})
 	}
 }

@@ -54,7 +54,7 @@ func buildConstexpr(o *opCtx) error {
 		ws.values[o.op] = e
 	}
 	ws.mu.Unlock()
-	e.once.Do(func() { e.vals, e.err = o.compress() })
+	e.once.Do(func() { o.p.steady(func() { e.vals, e.err = o.compress() }) })
 	if e.err != nil {
 		return e.err
 	}
@@ -555,38 +555,29 @@ type scaling struct {
 	halfShift     bool // the difference is rounded too
 }
 
-func (s *scaling) one(x float32, block int) float32 {
+// block scales elements of one block.
+func (s *scaling) block(d []float32, block int) {
+	k := s.scale[block]
 	if s.offset != nil {
-		if x -= s.offset[block]; s.halfShift {
-			x = float16.Round(x)
+		o := s.offset[block]
+		for i := range d {
+			d[i] -= o
+		}
+		if s.halfShift {
+			roundFast(d)
 		}
 	}
-	if x *= s.scale[block]; s.half {
-		x = float16.Round(x)
+	for i := range d {
+		d[i] *= k
 	}
-	return x
+	if s.half {
+		roundFast(d)
+	}
 }
 
 // apply scales the elements from first on.
 func (s *scaling) apply(dst []float32, first int) {
-	s.g.runs(first, len(dst), func(block, lo, hi int) {
-		d, k := dst[lo:hi], s.scale[block]
-		if s.offset != nil {
-			o := s.offset[block]
-			for i := range d {
-				d[i] -= o
-			}
-			if s.halfShift {
-				roundFast(d)
-			}
-		}
-		for i := range d {
-			d[i] *= k
-		}
-		if s.half {
-			roundFast(d)
-		}
-	})
+	s.g.runs(first, len(dst), func(block, lo, hi int) { s.block(dst[lo:hi], block) })
 }
 
 // roundFast rounds to fp16. Numbers that are normal there, as most weights
@@ -594,7 +585,7 @@ func (s *scaling) apply(dst []float32, first int) {
 func roundFast(x []float32) {
 	for i, f := range x {
 		b := math.Float32bits(f)
-		if e := b & 0x7f800000; e >= 0x38800000 && e < 0x47000000 {
+		if e := b & 0x7f800000; e-0x38800000 < 0x47000000-0x38800000 {
 			x[i] = math.Float32frombits((b + 0xfff + b>>13&1) &^ 0x1fff)
 			continue
 		}
@@ -602,9 +593,9 @@ func roundFast(x []float32) {
 	}
 }
 
-// newScaling reads scale and offset for data of a shape, divided by blocks
+// newScaling reads scale and offset for data of a shape and type, divided by blocks
 // of the shape of scale, or, with an axis, along it.
-func (o *opCtx) newScaling(shape []int, offsetName string, axis *int) (*scaling, mil.DType, error) {
+func (o *opCtx) newScaling(shape []int, data mil.DType, offsetName string, axis *int) (*scaling, mil.DType, error) {
 	scale, sv, err := o.small("scale")
 	if err == nil && sv == nil {
 		err = errors.New("scale is missing")
@@ -652,7 +643,8 @@ func (o *opCtx) newScaling(shape []int, offsetName string, axis *int) (*scaling,
 		return nil, 0, fmt.Errorf("%d scales and %d offsets for %d blocks", len(scale), len(offset), n)
 	}
 	s.half = sv.dt == mil.Float16
-	s.halfShift = s.half && axis == nil
+	// The difference of bytes is exact in fp16.
+	s.halfShift = s.half && axis == nil && ov != nil && (ov.dt.IsFloat() || data.IsFloat())
 	if ov != nil && ov.dt == mil.Float32 && axis == nil {
 		s.half, s.halfShift = false, false // the arithmetic is that of the wider type
 	}
@@ -663,17 +655,55 @@ func (o *opCtx) newScaling(shape []int, offsetName string, axis *int) (*scaling,
 type scaledSource struct {
 	src source
 	s   *scaling
+
+	raw    *rawSource // src, if it has elements of up to 4 bits
+	values []float32  // that they stand for
+}
+
+func newScaledSource(src source, s *scaling) *scaledSource {
+	x := &scaledSource{src: src, s: s}
+	if raw, ok := src.(*rawSource); ok && raw.dt.Bits() <= 4 {
+		if _, values, ok := raw.index(); ok {
+			x.raw, x.values = raw, values
+		}
+	}
+	return x
 }
 
 func (s *scaledSource) decode(dst []float32, tmp []uint8, first int) {
+	if s.values != nil {
+		s.decodeNibbles(dst, tmp, first)
+		return
+	}
 	s.src.decode(dst, tmp, first)
 	s.s.apply(dst, first)
+}
+
+// decodeNibbles scales the 16 or fewer numbers that there are, once for each
+// block, instead of every element.
+func (s *scaledSource) decodeNibbles(dst []float32, tmp []uint8, first int) {
+	kernels.UnpackIndices(tmp, s.raw.b, s.raw.dt.Bits(), first, len(dst))
+	s.s.g.runs(first, len(dst), func(block, lo, hi int) {
+		d, idx := dst[lo:hi], tmp[lo:hi]
+		if len(idx) < len(s.values) {
+			for i, k := range idx {
+				d[i] = s.values[k]
+			}
+			s.s.block(d, block)
+			return
+		}
+		var t [16]float32
+		s.s.block(t[:copy(t[:], s.values)], block)
+		for i, k := range idx {
+			d[i] = t[k&15]
+		}
+	})
 }
 
 // scaled gives data with scales applied, as look-up tables where that does
 // not take much memory: products read those fastest.
 func (o *opCtx) scaled(data source, shape []int, s *scaling, groups []int, dt mil.DType, key storedKey) *compressed {
-	c := &compressed{dt: dt, shape: shape, src: &scaledSource{data, s}, key: key}
+	c := &compressed{dt: dt, shape: shape, src: newScaledSource(data, s), key: key}
 	n, _ := mil.NumElements(shape)
 	var lut *lutSource
 	switch d := data.(type) {
@@ -718,9 +748,9 @@ func (o *opCtx) scaled(data source, shape []int, s *scaling, groups []int, dt mi
 			ls *= lut.groups[a]
 			ss *= groups[a]
 		}
-		for e := range entries {
-			t.tables[k*entries+e] = s.one(lut.tables[from*entries+e], block)
-		}
+		table := t.tables[k*entries : (k+1)*entries]
+		copy(table, lut.tables[from*entries:])
+		s.block(table, block)
 	}
 	c.src = t
 	return c
@@ -751,7 +781,7 @@ func (o *opCtx) affineDequantize() ([]*val, error) {
 		return nil, fmt.Errorf("axis is %v for data of shape %v", ax, shape)
 	}
 	a := (ax[0] + len(shape)) % len(shape)
-	s, dt, err := o.newScaling(shape, "zero_point", &a)
+	s, dt, err := o.newScaling(shape, d, "zero_point", &a)
 	if err != nil {
 		return nil, err
 	}
@@ -762,11 +792,11 @@ func (o *opCtx) affineDequantize() ([]*val, error) {
 }
 
 func (o *opCtx) blockwise() ([]*val, error) {
-	data, _, shape, err := o.operandSource("data")
+	data, d, shape, err := o.operandSource("data")
 	if err != nil {
 		return nil, err
 	}
-	s, dt, err := o.newScaling(shape, "offset", nil)
+	s, dt, err := o.newScaling(shape, d, "offset", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -874,15 +904,13 @@ func (s *sparseSource) decode(dst []float32, tmp []uint8, first int) {
 	k := s.m.count(first, first+n)
 	// The stored values go to the end, and from there to their places.
 	s.values.decode(dst[n-k:], tmp[:k], s.m.rank(first))
+	// Which are stored is hard to foresee: no branch asks.
 	from := n - k
 	for i := range dst {
 		p := first + i
-		if s.m.bits[p>>3]>>(p&7)&1 == 0 {
-			dst[i] = 0
-			continue
-		}
-		dst[i] = dst[from]
-		from++
+		bit := uint32(s.m.bits[p>>3]>>(p&7)) & 1
+		dst[i] = math.Float32frombits(math.Float32bits(dst[min(from, n-1)]) & -bit)
+		from += int(bit)
 	}
 	for _, f := range s.steps {
 		f(s.m, dst, first)
@@ -971,19 +999,20 @@ func (o *opCtx) sparseBlockwise() ([]*val, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, _, err := o.sparseValues("nonzero_data", m)
+	s, d, err := o.sparseValues("nonzero_data", m)
 	if err != nil {
 		return nil, err
 	}
-	k, dt, err := o.newScaling(m.shape, "offset", nil)
+	k, dt, err := o.newScaling(m.shape, d, "offset", nil)
 	if err != nil {
 		return nil, err
 	}
 	step := func(m *mask, dst []float32, first int) {
 		k.g.runs(first, len(dst), func(block, lo, hi int) {
+			k.block(dst[lo:hi], block)
 			for i := lo; i < hi; i++ {
-				if p := first + i; m.bits[p>>3]>>(p&7)&1 != 0 {
-					dst[i] = k.one(dst[i], block)
+				if p := first + i; m.bits[p>>3]>>(p&7)&1 == 0 {
+					dst[i] = 0
 				}
 			}
 		})
@@ -1015,9 +1044,9 @@ func (o *opCtx) lutToSparse() ([]*val, error) {
 			lut.g.runs(first, len(dst), func(block, lo, hi int) {
 				t := lut.tables[block*entries : (block+1)*entries]
 				for i := lo; i < hi; i++ {
-					if p := first + i; m.bits[p>>3]>>(p&7)&1 != 0 {
-						dst[i] = t[int(dst[i])&(entries-1)]
-					}
+					p := first + i
+					bit := uint32(m.bits[p>>3]>>(p&7)) & 1
+					dst[i] = math.Float32frombits(math.Float32bits(t[int(dst[i])&(entries-1)]) & -bit)
 				}
 			})
 		}
@@ -1073,10 +1102,19 @@ func (o *opCtx) vectorToSparse(m *mask, s *sparseSource, lut *lutSource, dt mil.
 	return sparseResults(wide, &sparseSource{m: wide, values: &floatSource{values}}, dt), nil
 }
 
+// steady does what is done once and kept: the end of the call that happens
+// to do it must not leave it half done.
+func (p *planner) steady(f func()) {
+	ctx := p.fold.ctx
+	p.fold.ctx = nil
+	f()
+	p.fold.ctx = ctx
+}
+
 // expand returns the dense form, for operations that cannot do without. It
 // is made once and kept.
 func (p *planner) expand(w *compressed) (*val, error) {
-	w.once.Do(func() { w.dense, w.err = p.expanded(w) })
+	w.once.Do(func() { p.steady(func() { w.dense, w.err = p.expanded(w) }) })
 	return w.dense, w.err
 }
 
@@ -1152,9 +1190,11 @@ func (p *planner) packed(w *compressed, rows, cols int) (kernels.Matrix, error) 
 	}
 	ws.mu.Unlock()
 	e.once.Do(func() {
-		if e.m, e.err = p.pack(lut, rows, cols); e.err == nil {
-			ws.held.Add(e.m.Bytes())
-		}
+		p.steady(func() {
+			if e.m, e.err = p.pack(lut, rows, cols); e.err == nil {
+				ws.held.Add(e.m.Bytes())
+			}
+		})
 	})
 	return e.m, e.err
 }

@@ -450,3 +450,35 @@ func TestSupports(t *testing.T) {
 		t.Errorf("classify: %t, %q", ok, note)
 	}
 }
+
+// TestCancelWhilePlanning ends calls at every moment of the first one, which
+// prepares weights: later calls must find them whole.
+func TestCancelWhilePlanning(t *testing.T) {
+	models, cases := programs(t)
+	for _, name := range []string{"constexpr18_f32", "sparse18_f32", "constexpr16_f16", "computed", "loop_grows"} {
+		c := cases[name][0]
+		for left := 0; ; left += 1 + left/8 {
+			m, err := New(models[name], Options{Workers: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = m.Predict(&countdown{Context: context.Background(), left: left}, "main", runner.Values(c.in), runner.Values{}, nil)
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+			out := runner.Values{}
+			if err := m.Predict(context.Background(), "main", runner.Values(c.in), out, nil); err != nil {
+				t.Errorf("%s, canceled after %d questions: %v", name, left, err)
+			}
+			for n, want := range c.out {
+				if err := compare(fmt.Sprintf("%s, canceled after %d questions, %s", name, left, n), out[n], want, 3e-7); err != nil {
+					t.Error(err)
+				}
+			}
+			m.Close()
+			if err == nil {
+				break
+			}
+		}
+	}
+}

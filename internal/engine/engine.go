@@ -242,6 +242,7 @@ type call struct {
 	scratch [][]float32 // per slot
 	in      []*runner.Tensor
 	st      []*stateData
+	ctx     context.Context // of the call; nil is one that never ends
 	job     job
 	seed    uint64 // of the random numbers of the step at hand
 	mu      sync.Mutex
@@ -290,7 +291,19 @@ func (c *call) fail(err error) {
 	}
 }
 
-// parallel calls body for chunks of n things, about grain at a time.
+// done reports whether the call is to end. It then fails.
+func (c *call) done() bool {
+	if c.ctx == nil {
+		return false
+	}
+	err := c.ctx.Err()
+	if err != nil {
+		c.fail(err)
+	}
+	return err != nil
+}
+
+// parallel calls body for every chunk, unless the call ends before.
 func (c *call) parallel(chunks int, body func(c *call, chunk, slot int)) {
 	c.m.pool.run(c, chunks, body)
 }
@@ -309,7 +322,7 @@ func (m *Model) takeCall() *call {
 func (m *Model) giveBack(c *call) {
 	clear(c.in)
 	clear(c.st)
-	c.err = nil
+	c.err, c.ctx = nil, nil
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.calls) >= 4 {
@@ -343,6 +356,7 @@ func (m *Model) Predict(ctx context.Context, name string, in, out runner.Values,
 	}
 	c := m.takeCall()
 	defer m.giveBack(c)
+	c.ctx = ctx
 	if err := fn.bind(c, sig, in); err != nil {
 		return fmt.Errorf("function %q: %w", name, err)
 	}

@@ -310,6 +310,7 @@ func (fn *function) planner(m *Model, sig *runner.Signature, shapes [][]int, fol
 // planFor makes the plan for inputs of the given shapes.
 func (fn *function) planFor(ctx context.Context, m *Model, sig *runner.Signature, shapes [][]int) (*plan, error) {
 	fold := m.newCall()
+	fold.ctx = ctx
 	defer fold.drop()
 	pl := fn.planner(m, sig, shapes, fold)
 	pl.alias = analyse(fn.f)
@@ -322,7 +323,10 @@ func (fn *function) planFor(ctx context.Context, m *Model, sig *runner.Signature
 	} else {
 		err = pl.build(ctx, shapes)
 	}
-	if errors.Is(err, errNeedsValue) && ctx.Err() == nil {
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err() // whatever it led to
+	}
+	if errors.Is(err, errNeedsValue) {
 		if fn.interpreter == nil {
 			fn.interpreter = newInterpreter(fn.f)
 		}

@@ -56,7 +56,10 @@ func poolOp(kind string) builder {
 			return o.give(out, true)
 		}
 		rows, n, m := product(shape[:2]), product(w.in), product(w.out)
-		taps := product(w.kernel)
+		taps := 1 // at most, of a window
+		for i, k := range w.kernel {
+			taps *= min(k, w.in[i])
+		}
 		var f pooling
 		switch kind {
 		case "max":
@@ -76,27 +79,34 @@ func poolOp(kind string) builder {
 		default: // l2
 			f = pooling{0, func(a, x float64) float64 { return a + x*x }, func(a float64, _, _ int) float64 { return math.Sqrt(a) }}
 		}
-		err = o.each(rows*m, max(1, grain/8/taps), []*val{x}, []*val{out}, func(c *call, _, lo, hi int) {
+		err = o.each(rows*m, max(1, grain/8/max(taps, 1)), []*val{x}, []*val{out}, func(c *call, _, lo, hi int) {
 			src, dst := c.f32of(x), c.f32(out.buf)
-			var at, tap [maxRank]int
+			var at, tap, from, count [maxRank]int
+			r := len(w.in)
 			for k := lo; k < hi; k++ {
 				place(&at, k%m, w.out)
-				base, acc, inside, all := k/m*n, f.start, 0, 0
-				for t := range taps {
-					place(&tap, t, w.kernel)
-					pos, in, padded := 0, true, true
+				base, acc, inside, all := k/m*n, f.start, 1, 1
+				for i, d := range w.in {
+					// What of the window lies in x. Padding counts for the
+					// average; what a rounded up size adds does not.
+					start := at[i]*w.stride[i] - w.lo[i]
+					from[i] = max(start, 0)
+					count[i] = max(0, min(start+w.kernel[i], d)-from[i])
+					inside *= count[i]
+					all *= max(0, min(w.kernel[i], d+w.hi[i]-start))
+					tap[i] = 0
+				}
+				for range inside {
+					pos := 0
 					for i, d := range w.in {
-						a := at[i]*w.stride[i] - w.lo[i] + tap[i]
-						in = in && a >= 0 && a < d
-						padded = padded && a < d+w.hi[i]
-						pos = pos*d + a
+						pos = pos*d + from[i] + tap[i]
 					}
-					if in {
-						acc = f.add(acc, float64(src[base+pos]))
-						inside++
-					}
-					if padded {
-						all++ // padding counts, what a rounded up size adds does not
+					acc = f.add(acc, float64(src[base+pos]))
+					for i := r - 1; i >= 0; i-- {
+						if tap[i]++; tap[i] < count[i] {
+							break
+						}
+						tap[i] = 0
 					}
 				}
 				dst[k] = float32(f.end(acc, inside, all))

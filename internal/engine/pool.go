@@ -60,7 +60,7 @@ func (j *job) help() {
 func (j *job) work(slot int) {
 	for {
 		k := j.next.Add(1) - 1
-		if k >= j.chunks {
+		if k >= j.chunks || j.c.done() {
 			return
 		}
 		j.body(j.c, int(k), slot)
@@ -72,6 +72,9 @@ func (j *job) work(slot int) {
 func (p *pool) run(c *call, chunks int, body func(c *call, chunk, slot int)) {
 	if chunks <= 1 || p.workers == 1 {
 		for k := range chunks {
+			if c.done() {
+				return
+			}
 			body(c, k, 0)
 		}
 		return
