@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"anemone/coreml"
@@ -32,6 +33,9 @@ type toy struct {
 	strict   bool // every position once and in order, as for recurrent states
 	closed   int
 	perLayer bool
+	saves    bool
+	// failWrite makes the next writes of states fail.
+	failWrite error
 }
 
 const (
@@ -49,6 +53,7 @@ type toyOptions struct {
 	perLayer        bool
 	batchOutput     bool // prefill of the last chunk gives the whole batch
 	unshapedOutputs bool
+	saves           bool // the states can be read and written
 }
 
 func fp16(name string, shape ...int) coreml.Feature {
@@ -61,7 +66,7 @@ func i32(name string, shape ...int) coreml.Feature {
 
 func newToy(t *testing.T, o toyOptions) *toy {
 	t.Helper()
-	y := &toy{t: t, ctx: o.ctx, b: o.batch, strict: o.recurrent, perLayer: o.perLayer, parts: map[*coreml.Model]*toyModel{}}
+	y := &toy{t: t, ctx: o.ctx, b: o.batch, strict: o.recurrent, perLayer: o.perLayer, saves: o.saves, parts: map[*coreml.Model]*toyModel{}}
 	y.meta = &anemll.Meta{ModelPrefix: "toy", PrefillDynamicSlice: !o.noPrefill, PrefillLastTokenOutput: o.lastToken, RecurrentState: o.recurrent}
 	add := func(kind string, chunk int, m *coreml.Model) *coreml.Model {
 		y.parts[m] = &toyModel{toy: y, kind: kind, chunk: chunk, m: m}
@@ -203,18 +208,39 @@ func (m *toyModel) Close() error                           { m.closed++; return 
 func (m *toyModel) Memory() int64                          { return 1000 }
 
 type toyState struct {
+	toy   *toy
 	names []string
 	x     [2][]float32
 	next  [2]int
 }
 
 func (m *toyModel) NewState() (runner.State, error) {
-	return &toyState{names: []string{m.m.Functions[0].States[0].Name}, x: [2][]float32{make([]float32, m.ctx), make([]float32, m.ctx)}}, nil
+	return &toyState{toy: m.toy, names: []string{m.m.Functions[0].States[0].Name}, x: [2][]float32{make([]float32, m.ctx), make([]float32, m.ctx)}}, nil
 }
-func (s *toyState) Names() []string                      { return s.names }
-func (s *toyState) Read(string) (*runner.Tensor, error)  { return nil, errors.ErrUnsupported }
-func (s *toyState) Write(string, *runner.Tensor) error   { return errors.ErrUnsupported }
-func (s *toyState) Reset()                               { clear(s.x[0]); clear(s.x[1]); s.next = [2]int{} }
+func (s *toyState) Names() []string { return s.names }
+func (s *toyState) Reset()          { clear(s.x[0]); clear(s.x[1]); s.next = [2]int{} }
+
+// Read gives what the state holds, the positions that it has seen included, as
+// the state of the first name; there is nothing else.
+func (s *toyState) Read(string) (*runner.Tensor, error) {
+	if s.toy == nil || !s.toy.saves {
+		return nil, errors.ErrUnsupported
+	}
+	all := slices.Concat(s.x[0], s.x[1], []float32{float32(s.next[0]), float32(s.next[1])})
+	return runner.Floats(mil.Float16, all, len(all)), nil
+}
+
+func (s *toyState) Write(_ string, t *runner.Tensor) error {
+	if err := s.toy.failWrite; err != nil {
+		return err
+	}
+	n := len(s.x[0])
+	copy(s.x[0], t.Float)
+	copy(s.x[1], t.Float[n:])
+	s.next = [2]int{int(t.Float[2*n]), int(t.Float[2*n+1])}
+	return nil
+}
+
 func (m *toyModel) bad(format string, args ...any) error { return fmt.Errorf("toy: "+format, args...) }
 
 func (m *toyModel) Predict(ctx context.Context, function string, in, out runner.Values, st runner.State) error {
