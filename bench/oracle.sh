@@ -58,5 +58,42 @@ for context in 64 256; do
 	done
 done
 
-# 4. coremltools reads every bundle and finds every weight.
-"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage "$out"/gemma4-*/*.mlpackage
+# 4. Qwen3.5, dense and with experts, apart and fused: the same figures, and
+#    the engine's logits beside the oracle's under every kind of encoding, for
+#    batches and chunks of several sizes. Mixtures may choose another token
+#    where two are nearly equal, when every result is rounded.
+agrees() { # agrees LEAST_TOP1 LINE
+	"$py" -c 'import sys; sys.exit(float(sys.argv[2].split("top1 ")[1].split()[0]) < float(sys.argv[1]))' "$1" "$2" || { echo "top-1 agreement is below $1"; exit 1; }
+}
+for name in tiny-qwen35 tiny-qwen35-moe tiny-qwen35-moe-fused; do
+	golden=../shared/fixtures/goldens/${name%-fused}.safetensors
+	checkpoint=../shared/fixtures/checkpoints/$name
+	least=1
+	[ $name = tiny-qwen35 ] || least=0.99
+	for batch in 64 32; do
+		for chunks in 1 3; do
+			p="$out/$name-$batch-$chunks"
+			"$out/anemone" convert "$checkpoint" -o "$p" --name qwen35 --context 256 --batch $batch --chunks $chunks \
+				--lut-ffn none --lut-lm-head none --overwrite >/dev/null
+			for mode in "" --infer-only --half "--half --infer-only"; do
+				line=$("$py" "$oracle" "$p" "$golden" --min-cosine "$([[ $mode == *half* ]] && echo 0.999 || echo 0.9999)" $mode)
+				echo "oracle $name, batch $batch, $chunks chunks $mode: $line"
+				agrees $least "$line"
+			done
+		done
+	done
+	for lut in none 6,8 4,8; do
+		for delta in 16 64; do
+			p="$out/$name-lut-${lut/,/-}-$delta"
+			"$out/anemone" convert "$checkpoint" -o "$p" --context 256 --batch 64 --chunks 2 --gdn-chunk $delta \
+				--lut-ffn "$lut" --lut-lm-head "$lut" --overwrite >/dev/null
+			line=$("$py" "$oracle" "$p" "$golden" --infer-only --min-cosine -1 --save "$p.safetensors")
+			"$py" bench/compare.py "$out/anemone" "$p" "$p.safetensors" "$golden" "$line"
+			"$py" "$oracle" "$p" "$p.safetensors" --min-cosine 0.999999 # prefill against infer
+		done
+	done
+done
+diff -r "$out/tiny-qwen35-moe-64-3" "$out/tiny-qwen35-moe-fused-64-3" && echo "experts apart and fused: the same package"
+
+# 5. coremltools reads every bundle and finds every weight.
+"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage "$out"/gemma4-*/*.mlpackage "$out"/tiny-qwen35*/*.mlpackage

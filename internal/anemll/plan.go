@@ -130,6 +130,13 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache, GDNChunk: p.opts.GDNChunk}
 	enc := &encoder{ctx: ctx, report: report, jobs: o.Jobs, done: map[*nn.Weight]*encoded{}, work: &p.done}
 
+	var ext arch.Extension
+	if x, ok := m.(arch.Extended); ok {
+		ext = x.Extension(p.arch)
+	}
+	if err := p.checkExtension(ext); err != nil {
+		return nil, err
+	}
 	chunks := p.opts.Chunks
 	if chunks == 0 {
 		n, err := p.autoChunks(m)
@@ -139,14 +146,7 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 		chunks = n
 	}
 	p.meta = p.newMeta(chunks)
-	var ext arch.Extension
-	if x, ok := m.(arch.Extended); ok {
-		ext = x.Extension(p.arch)
-		extendMeta(p.meta, ext)
-	}
-	if err := p.checkExtension(ext); err != nil {
-		return nil, err
-	}
+	extendMeta(p.meta, ext)
 	if o.FullLocalCache && ext.LocalAttentionWindow == 0 {
 		p.warnings = append(p.warnings, fmt.Sprintf("a full local cache was asked for, but %s has no layers with a local window", p.info.Architecture))
 	}

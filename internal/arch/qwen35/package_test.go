@@ -491,9 +491,9 @@ func TestOptionErrors(t *testing.T) {
 		o    anemll.Options
 		want string
 	}{
-		{anemll.Options{Batch: 64, GDNChunk: 48}, "chunks of 48 tokens|divisor of the batch, 64"},
-		{anemll.Options{Batch: 64, GDNChunk: -1}, "chunks of -1 tokens"},
-		{anemll.Options{Batch: 32, GDNChunk: 64}, "chunks of 64 tokens|32"},
+		{anemll.Options{Batch: 64, GDNChunk: 48}, "gdn-chunk 48|divisor of the batch, 64"},
+		{anemll.Options{Batch: 64, GDNChunk: -1}, "gdn-chunk -1"},
+		{anemll.Options{Batch: 32, GDNChunk: 64}, "gdn-chunk 64|32"},
 	} {
 		c.o.Context = 128
 		for _, chunks := range []int{0, 1} {
@@ -507,6 +507,9 @@ func TestOptionErrors(t *testing.T) {
 		}
 	}
 	m := openModel(t, "testdata/flat-untied")
+	if _, _, err := m.Chunk(arch.Options{Context: 64, Batch: 32, GDNChunk: 5}, 0, 4); err == nil || !strings.Contains(err.Error(), "divisor of the batch, 32") {
+		t.Errorf("chunks of 5 in batches of 32: error %v", err)
+	}
 	for _, r := range [][2]int{{-1, 1}, {0, 5}, {2, 2}} {
 		if _, _, err := m.Chunk(arch.Options{Context: 64, Batch: 32}, r[0], r[1]); err == nil {
 			t.Errorf("layers %d to %d: no error", r[0], r[1])
