@@ -23,6 +23,19 @@
 // No partial batch is ever padded, and no batch passes the end of the
 // context.
 //
+// # Going back
+//
+// A plain KV cache goes back to any position: what lies behind is masked, and
+// written again. Recurrent states and caches that shift within the graph cannot,
+// and neither do rotated ones. For these a session keeps [Snapshots]: copies of the
+// states, of full-length caches the rows so far only, bounded in number and
+// bytes. A prompt that departs from what the context holds goes on from the longest
+// snapshot with which it begins, or from position 0, and the rest is fed; so does a
+// context that is full, and one that a failed call has left unknown. Callers
+// give whole prompts and positions are the session's affair: no call exists that
+// feeds one twice or out of order, other than [AnemllSequence], which packages of
+// that kind refuse.
+//
 // # Rotated caches
 //
 // Packages with a sliding window may keep only its keys and values, in caches

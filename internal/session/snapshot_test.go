@@ -328,6 +328,10 @@ func TestSnapshotMemory(t *testing.T) {
 		if got, _ := s.SnapshotMemory(); got != 2 {
 			t.Errorf("%s: %d snapshots, want 2", c.checkpoint, got)
 		}
+		// Of 20, which was gone back to, 21 and 40, the last is the oldest.
+		if _, stats := answer(t, s, make([]int32, 41), session.Options{MaxTokens: 1}); c.checkpoint == "tiny-qwen35" && stats.Reused != 20 {
+			t.Errorf("%s: %d tokens reused, want 20", c.checkpoint, stats.Reused)
+		}
 		for _, limits := range []session.Snapshots{{}, {Max: 3}, {Max: 3, Bytes: c.bytes(21)}, {Bytes: 1 << 30}} {
 			s.SetSnapshots(limits)
 			if err := s.Snapshot(); !errors.Is(err, session.ErrSnapshotLimit) {
@@ -486,6 +490,42 @@ func TestSnapshotRotated(t *testing.T) {
 			}
 			holdScores(t, s, syn.Argmax, want[at+1])
 		}
+	}
+}
+
+// A snapshot of rotated caches stays one when it is gone back to from before
+// the window, and states that got a token twice are not kept as what they are
+// not.
+func TestSnapshotOfRotatedIsRotated(t *testing.T) {
+	syn := sessiontest.Package{Context: 24, Window: 8, Batch: 4, Chunks: 2, Rotate: true}
+	m, _ := openSynthetic(t, &syn)
+	tokens := sessiontest.Tokens(20)
+	want := syn.Reference(tokens)
+	s := newSession(t, m)
+	feed(t, s, tokens[:12])
+	if err := s.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	s.Reset()
+	feed(t, s, []int32{1})
+	_, stats := answer(t, s, tokens[:12], session.Options{MaxTokens: 1})
+	if stats.Reused != 12 || s.CanRewind(5) || s.Rewind(5) == nil {
+		t.Errorf("%d tokens reused; back to 5: %v", stats.Reused, s.CanRewind(5))
+	}
+	answer(t, s, tokens[:4], session.Options{MaxTokens: 1})
+	holdScores(t, s, false, want[3])
+
+	s = newSession(t, m)
+	if err := s.Each(t.Context(), tokens[:12], session.AnemllSequence, func(int, []float32) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Snapshot(); err == nil || !strings.Contains(err.Error(), "ANEMLL") {
+		t.Errorf("a snapshot of what is not the tokens' state: %v", err)
+	}
+	_, stats = answer(t, s, tokens[:14], session.Options{MaxTokens: 1})
+	holdScores(t, s, false, want[13])
+	if stats.Reused != 0 {
+		t.Errorf("%d tokens reused", stats.Reused)
 	}
 }
 
