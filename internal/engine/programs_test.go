@@ -232,3 +232,67 @@ func producer(m *coreml.Model, name string) string {
 	}
 	return ""
 }
+
+// TestProgramsFolded gives programs their inputs as constants: what was
+// computed when they ran is then computed when they are planned, to the same
+// bits.
+func TestProgramsFolded(t *testing.T) {
+	models, cases := programs(t)
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		for k := range cases[name] {
+			c := &cases[name][k]
+			m, err := New(models[name], Options{Workers: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := c.call(m)
+			m.Close()
+			if err != nil {
+				t.Errorf("%s, case %d: %v", name, k, err)
+				continue
+			}
+			p, err := mlpackage.Open(filepath.Join("testdata", "programs", name+".mlpackage"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := p.Model.Program.Functions[0]
+			var states []*mil.Value
+			for _, v := range f.Inputs {
+				x := c.in[v.Name]
+				if x == nil {
+					states = append(states, v)
+					continue
+				}
+				v.Type.Shape = x.Shape
+				v.Literal = &mil.Literal{Type: v.Type}
+				for _, y := range x.Float {
+					v.Literal.Floats = append(v.Literal.Floats, float64(y))
+				}
+				for _, y := range x.Int {
+					v.Literal.Ints = append(v.Literal.Ints, int64(y))
+				}
+				v.Op = &mil.Operation{Type: "const", Name: v.Name, Results: []*mil.Value{v}}
+				f.Body.Ops = slices.Insert(f.Body.Ops, 0, v.Op)
+			}
+			f.Inputs = states
+			folded, err := New(&coreml.Model{Program: p.Model.Program}, Options{Workers: 1})
+			if err != nil {
+				t.Errorf("%s, case %d: %v", name, k, err)
+				p.Close()
+				continue
+			}
+			got, err := (&programCase{}).call(folded)
+			if err != nil {
+				t.Errorf("%s, case %d, folded: %v", name, k, err)
+			}
+			for n, x := range want {
+				y := got[n]
+				if y == nil || !slices.Equal(x.Shape, y.Shape) || !slices.Equal(x.Int, y.Int) || !sameBits(x.Float, y.Float) {
+					t.Errorf("%s, case %d, %s: other bits when folded (%s)", name, k, n, producer(p.Model, n))
+				}
+			}
+			folded.Close()
+			p.Close()
+		}
+	}
+}

@@ -6,7 +6,7 @@ programs/NAME.mlpackage is a program, as coremltools saves it. programs/values.s
 inputs "NAME/k/in/x" and the outputs "NAME/k/out/y" that the judge (judge.py) gives. Numbers of fp16 programs are fp16
 numbers, and the judge computes with them in float32.
 """
-import sys, shutil, fnmatch, warnings, logging
+import sys, json, uuid, shutil, fnmatch, warnings, logging
 from pathlib import Path
 import numpy as np
 warnings.filterwarnings("ignore"); logging.disable(logging.WARNING)
@@ -45,8 +45,6 @@ class V:
 def P(name, target, ins, build, cases=None):
     """Makes one program. build gets the inputs and returns a list of outputs; cases lists input values, or a number."""
     if not fnmatch.fnmatch(name, only): names.append(name); return
-    import coremltools.converters.mil.mil.builder as _
-    rs = rng.bit_generator.state
     syms = {}
 
     def spec(k, v):
@@ -82,10 +80,13 @@ def P(name, target, ins, build, cases=None):
     m = ct.convert(prog, source="milinternal", convert_to="mlprogram", minimum_deployment_target=target, pass_pipeline=ct.PassPipeline.EMPTY, compute_precision=ct.precision.FLOAT32, skip_model_load=True, **kw)
     path = OUT / (name + ".mlpackage"); shutil.rmtree(path, ignore_errors=True); m.save(str(path))
     man = path / "Manifest.json"  # the identifiers in it are random: make them the same every time
-    t = man.read_text()
-    import re, uuid
-    for j, u in enumerate(dict.fromkeys(re.findall(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", t))): t = t.replace(u, str(uuid.uuid5(uuid.NAMESPACE_OID, f"{name}/{j}")).upper())
-    man.write_text(t)
+    weights = path / "Data/com.apple.CoreML/weights"; d = json.loads(man.read_text()); root = d["itemInfoEntries"][d["rootModelIdentifier"]]
+    if not any(weights.iterdir()): weights.rmdir()  # git keeps no empty folders
+    d["itemInfoEntries"] = {str(uuid.uuid5(uuid.NAMESPACE_OID, name + v["path"])).upper(): v for v in sorted(d["itemInfoEntries"].values(), key=lambda v: v["path"]) if (path / "Data" / v["path"]).exists()}
+    d["rootModelIdentifier"] = next(k for k, v in d["itemInfoEntries"].items() if v == root)
+    man.write_text(json.dumps(d, indent=4, sort_keys=True) + "\n")
+    f = path / "Data/com.apple.CoreML/model.mlmodel"  # as is the order of maps
+    spec_ = ct.proto.Model_pb2.Model(); spec_.ParseFromString(f.read_bytes()); f.write_bytes(spec_.SerializeToString(deterministic=True))
     for f in list(values):
         if f.startswith(name + "/"): del values[f]
     j = Judge(str(path))
