@@ -15,6 +15,8 @@ package anemone
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	"anemone/coreml/mlmodelc"
@@ -145,8 +147,15 @@ func Compile(ctx context.Context, src, outDir string, o CompileOptions) (string,
 	return mlmodelc.Compile(ctx, src, outDir, mlmodelc.Options{Overwrite: o.Overwrite, Progress: o.Progress})
 }
 
-// Decompile writes the compiled bundle at src as the package dst.
+// Decompile writes the compiled bundle at src as the package dst, and makes the
+// folders above that if need be.
 func Decompile(ctx context.Context, src, dst string, o CompileOptions) error {
+	if _, err := os.Stat(src); err != nil {
+		return err // before a folder is made for nothing
+	}
+	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
+		return err
+	}
 	return mlmodelc.Decompile(ctx, src, dst, mlmodelc.Options{Overwrite: o.Overwrite, Progress: o.Progress})
 }
 

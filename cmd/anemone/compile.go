@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -25,11 +28,15 @@ are shared with the source where the file system can do that, else copied.`,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return each(cmd, a, func(src string, o anemone.CompileOptions) (string, error) {
 				o.Overwrite = overwrite
+				if err := wantModel(src, false); err != nil {
+					return "", err
+				}
 				dir := out
 				if dir == "" {
 					dir = filepath.Dir(filepath.Clean(src))
 				}
-				return anemone.Compile(cmd.Context(), src, dir, o)
+				dst, err := anemone.Compile(cmd.Context(), src, dir, o)
+				return dst, exists(err, filepath.Join(dir, renamed(src, ".mlmodelc")))
 			})
 		},
 	}
@@ -52,20 +59,63 @@ that holds an ML Program, so that coremltools and Xcode can read it.`,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return each(cmd, a, func(src string, o anemone.CompileOptions) (string, error) {
 				o.Overwrite = overwrite
-				src = filepath.Clean(src)
+				if err := wantModel(src, true); err != nil {
+					return "", err
+				}
 				dir := out
 				if dir == "" {
-					dir = filepath.Dir(src)
+					dir = filepath.Dir(filepath.Clean(src))
 				}
-				name := filepath.Base(src)
-				dst := filepath.Join(dir, strings.TrimSuffix(name, filepath.Ext(name))+".mlpackage")
-				return dst, anemone.Decompile(cmd.Context(), src, dst, o)
+				dst := filepath.Join(dir, renamed(src, ".mlpackage"))
+				return dst, exists(anemone.Decompile(cmd.Context(), src, dst, o), dst)
 			})
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "folder for the packages (default: beside the source)")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace packages that are there")
 	return cmd
+}
+
+// renamed returns the name of a bundle with another extension.
+func renamed(src, ext string) string {
+	if abs, err := filepath.Abs(src); err == nil { // "." has no name
+		src = abs
+	}
+	name := filepath.Base(src)
+	return strings.TrimSuffix(name, filepath.Ext(name)) + ext
+}
+
+// exists words the error for a bundle that is there.
+func exists(err error, dst string) error {
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return &worded{fmt.Sprintf("%s is there already: choose another folder (-o) or replace it (--overwrite)", dst), err}
+}
+
+// wantModel says what is wrong with a path that is plainly not a compiled
+// bundle, or not a package or specification.
+func wantModel(src string, compiled bool) error {
+	st, err := os.Stat(src)
+	if err != nil {
+		return err
+	}
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(src, name))
+		return err == nil
+	}
+	is := map[bool]string{true: "compiled", false: "a package"}
+	want := map[bool]string{true: "a compiled bundle (.mlmodelc)", false: "a .mlpackage or .mlmodel"}
+	ext := map[bool]string{true: ".mlmodelc", false: ".mlpackage"}
+	switch {
+	case !compiled && has("coremldata.bin"), compiled && has("Manifest.json"):
+		return fmt.Errorf("%s is already %s", src, is[!compiled])
+	case has("meta.yaml"):
+		return fmt.Errorf("%s holds several models: give them, %s", src, filepath.Join(src, "*"+ext[compiled]))
+	case st.IsDir() && !has("coremldata.bin") && !has("Manifest.json"), !st.IsDir() && (compiled || filepath.Ext(src) != ".mlmodel"):
+		return fmt.Errorf("%s: want %s", src, want[compiled])
+	}
+	return nil
 }
 
 // each does one model after the other and says where it went.

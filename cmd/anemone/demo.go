@@ -29,7 +29,7 @@ own float32 computation, and lets it tell a story.`,
 			return demo(cmd, keep, prompt)
 		},
 	}
-	cmd.Flags().StringVar(&keep, "keep", "", "folder to make and keep (default: a temporary one)")
+	cmd.Flags().StringVar(&keep, "keep", "", "`FOLDER` to make and keep; what an earlier demo left there is replaced (default: a temporary one)")
 	cmd.Flags().StringVar(&prompt, "prompt", "Tell me a story about a fox and a lantern.", "what to ask")
 	return cmd
 }
@@ -49,13 +49,15 @@ func demo(cmd *cobra.Command, keep, prompt string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.CopyFS(checkpoint, files); err != nil {
+	if err := extract(checkpoint, files); err != nil {
 		return err
 	}
 
 	fmt.Fprintf(w, "1. convert %s (defaults: context 512, batches of 64, 6-bit tables per 8 channels)\n", checkpoint)
 	start := time.Now()
-	r, err := anemone.Convert(ctx, checkpoint, output, anemone.DefaultConvertOptions())
+	o := anemone.DefaultConvertOptions()
+	o.Overwrite = true // that of an earlier demo
+	r, err := anemone.Convert(ctx, checkpoint, output, o)
 	if err != nil {
 		return err
 	}
@@ -100,4 +102,22 @@ func demo(cmd *cobra.Command, keep, prompt string) error {
 	}
 	fmt.Fprintln(w)
 	return nil
+}
+
+// extract writes files into a folder, over those of an earlier time.
+func extract(dir string, files fs.FS) error {
+	return fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		dst := filepath.Join(dir, filepath.FromSlash(path))
+		if d.IsDir() {
+			return os.MkdirAll(dst, 0o777)
+		}
+		b, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(dst, b, 0o666)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -52,6 +53,11 @@ are warnings, and 2 if nothing could be looked at. docs/lint.md lists the rules.
 			}
 			r, err := anemone.InspectWith(cmd.Context(), a[0], o)
 			if err != nil {
+				if _, bad := os.Stat(a[0]); bad == nil {
+					if hint := checkpointHint(a[0]); hint != nil {
+						err = hint
+					}
+				}
 				if f.lint {
 					// Nothing was found, neither good nor bad.
 					return &statusError{exitUsage, err}
@@ -81,6 +87,13 @@ are warnings, and 2 if nothing could be looked at. docs/lint.md lists the rules.
 	fs.BoolVar(&f.deep, "deep", false, "with --lint: also read the weights")
 	fs.StringVar(&f.os, "os", "", "with --lint: the oldest `SYSTEM` that must load it, such as ios18 or macos15")
 	fs.StringSliceVar(&f.ignore, "ignore", nil, "with --lint: leave these `RULES` out")
+	fs.SortFlags = false
+	var names []string
+	for _, r := range lint.Rules() {
+		names = append(names, r.Name)
+	}
+	complete(cmd, "ignore", names...)
+	complete(cmd, "os", "ios18", "ios26", "macos15", "macos26")
 	return cmd
 }
 
@@ -134,8 +147,9 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 			{"context", fmt.Sprintf("%d positions, prefill in batches of %d", p.Context, p.Batch)},
 			{"sizes", fmt.Sprintf("hidden %d, vocabulary %d", p.Hidden, p.Vocab)},
 			{"weights", bytesText(p.WeightBytes)},
-			{"memory", fmt.Sprintf("state %s; portable engine about %s; Neural Engine about %s (a copy of the weights for each function)",
-				bytesText(p.Memory.State), bytesText(p.Memory.Engine), bytesText(p.Memory.NeuralEngine))},
+			{"states", bytesText(p.Memory.State) + " for one context"},
+			{"memory", fmt.Sprintf("portable engine: about %s, weights once and the states in float32", bytesText(p.Memory.Engine))},
+			{"", fmt.Sprintf("Neural Engine: %s of weights, a copy for each function; states and activations (below) not counted", bytesText(p.Memory.NeuralEngine))},
 		})
 		for i := range p.Parts {
 			fmt.Fprintln(w)
@@ -156,6 +170,9 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 		fmt.Fprintf(w, "  files: %s\n", strings.Join(c.Files, ", "))
 		for _, u := range c.Unused {
 			fmt.Fprintf(w, "  not used: %s\n", u)
+		}
+		for _, s := range c.Problems {
+			fmt.Fprintf(w, "problem: %s\n", s)
 		}
 		if c.Supported {
 			fmt.Fprintf(w, "can be converted: anemone convert %s\n", r.Path)
@@ -203,7 +220,7 @@ func printModel(w io.Writer, m *inspect.Model, ops bool) {
 			rows = append(rows[:6], []string{"...", fmt.Sprintf("%d more", len(rows)-7)}, rows[len(rows)-1])
 		}
 		e := f.Memory
-		memory := fmt.Sprintf("about %s on the Neural Engine: weights %s, activations %s, inputs and outputs %s", bytesText(e.Total()), bytesText(e.Weights), bytesText(e.Activations), bytesText(e.InOut))
+		memory := fmt.Sprintf("about %s on the Neural Engine when it runs: weights %s, activations %s, inputs and outputs %s", bytesText(e.Total()), bytesText(e.Weights), bytesText(e.Activations), bytesText(e.InOut))
 		if e.Weights == 0 && f.WeightBytes > 0 {
 			memory = "weights stay in the mapped file, rows are read as they are looked up"
 		}

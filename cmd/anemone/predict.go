@@ -64,8 +64,10 @@ are stacked the same way.`,
 	f.IntVar(&p.repeat, "repeat", 1, "number of calls")
 	f.BoolVar(&p.last, "last", false, "keep the outputs of the last call only")
 	f.Var(&p.numerics, "numerics", "arithmetic: fp32, or fp16 to round every result as a GPU stores it")
-	f.IntVar(&p.jobs, "jobs", 0, "cores to use (default all)")
+	f.IntVar(&p.jobs, "jobs", 0, "`CORES` to use (default: all)")
 	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
+	f.SortFlags = false
+	complete(cmd, "numerics", "fp32", "fp16")
 	return cmd
 }
 

@@ -273,6 +273,12 @@ func TestCompletion(t *testing.T) {
 		want []string
 	}{
 		{[]string{"run", "p", "--numerics", ""}, []string{"fp32", "fp16"}},
+		{[]string{"predict", "p", "--numerics", ""}, []string{"fp32", "fp16"}},
+		{[]string{"convert", "p", "--format", ""}, []string{"both", "mlmodelc", "mlpackage"}},
+		{[]string{"convert", "p", "--lut-ffn", ""}, []string{"none", "4", "6"}},
+		{[]string{"inspect", "p", "--ignore", ""}, []string{"lut-group", "no-tokenizer"}},
+		{[]string{"inspect", "p", "--os", ""}, []string{"ios18", "macos15"}},
+		{[]string{"help", ""}, []string{"convert", "run"}},
 	} {
 		out, _, status := command(t, "", append([]string{"__complete"}, c.args...)...)
 		got := strings.Fields(out)

@@ -93,6 +93,8 @@ type Checkpoint struct {
 	Parameters int64    `json:"parameters"`
 	Bytes      int64    `json:"bytes"`
 	Unused     []string `json:"unused_tensors,omitempty"`
+	// Problems are what keeps packages made of it from being of full use.
+	Problems []string `json:"problems"`
 }
 
 // Options say what to report beyond the summary.
@@ -304,6 +306,9 @@ func (r *Report) ofPackage(ctx context.Context, path string, o Options) error {
 		Name: q.Meta.Name, Architecture: q.Meta.Architecture, Context: q.ContextLength, Batch: q.BatchSize,
 		Hidden: q.HiddenSize, Vocab: q.VocabSize, Problems: q.Problems,
 	}
+	if !q.HasTokenizer() {
+		r.Package.Problems = append(slices.Clip(r.Package.Problems), "there is no tokenizer.json, without which a text has no tokens: put the checkpoint's into the folder")
+	}
 	if r.Package.Problems == nil {
 		r.Package.Problems = []string{}
 	}
@@ -361,7 +366,10 @@ func ofCheckpoint(path string, registry arch.Registry) (*Checkpoint, error) {
 		return nil, err
 	}
 	defer ck.Close()
-	r := &Checkpoint{ModelType: ck.Config.ModelType(), Files: append(ck.Weights(), ck.Files()...), Supported: true}
+	r := &Checkpoint{ModelType: ck.Config.ModelType(), Files: append(ck.Weights(), ck.Files()...), Supported: true, Problems: []string{}}
+	if !slices.Contains(r.Files, "tokenizer.json") {
+		r.Problems = append(r.Problems, "there is no tokenizer.json: packages made of it cannot be run on text")
+	}
 	for _, name := range ck.Names() {
 		if t, ok := ck.Lookup(name); ok {
 			r.Tensors++

@@ -84,8 +84,9 @@ func (m FunctionMemory) Total() int64 { return m.Weights + m.Activations + m.InO
 
 // Feature describes an input, output or state.
 type Feature struct {
-	Name   string  `json:"name"`
-	Type   string  `json:"type"`
+	Name string `json:"name"`
+	Type string `json:"type"`
+	// Shape has -1 for a dimension of an output that depends on the inputs.
 	Shape  []int   `json:"shape,omitempty"`
 	Shapes [][]int `json:"shapes,omitempty"` // enumerated alternatives
 }
@@ -100,7 +101,7 @@ func (f Feature) String() string {
 		}
 		shape = strings.Join(s, " or ")
 	case f.Shape != nil:
-		shape = fmt.Sprint(f.Shape)
+		shape = strings.ReplaceAll(fmt.Sprint(f.Shape), "-1", "?")
 	}
 	return fmt.Sprintf("%s %s %s", f.Name, f.Type, shape)
 }
@@ -153,6 +154,18 @@ func function(m *coreml.Model, d coreml.Function, ts []stored.Tensor) Function {
 		}
 		return true
 	})
+	// The description leaves shapes out that depend on the inputs; the program
+	// knows what of them does not.
+	for i := range f.Outputs {
+		if f.Outputs[i].Shape != nil {
+			continue
+		}
+		for _, v := range p.Body.Outputs {
+			if v.Name == f.Outputs[i].Name && v.Type.Kind == mil.TensorKind {
+				f.Outputs[i].Shape = v.Type.Shape
+			}
+		}
+	}
 	used := stored.Of(ts, d.Name)
 	f.WeightBytes = stored.Total(used)
 	f.Memory = FunctionMemory{Activations: activations(p), State: f.StateBytes}

@@ -290,6 +290,10 @@ func cases(t *testing.T) []ruleCase {
 			t.Fatal(err)
 		}
 	}
+	tokens := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tokens, "tokenizer.json"), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	deep := Options{Deep: true}
 
 	return []ruleCase{
@@ -461,6 +465,10 @@ func cases(t *testing.T) []ruleCase {
 		{rule: "metadata", want: `com.anemll.chunk_no | says "2", the package has 1`, target: user("com.anemll.chunk_no", "2")},
 		{rule: "metadata", want: `com.anemll.batch_size | says "many", the package has 64`, target: user("com.anemll.batch_size", "many")},
 		{rule: "metadata", target: user("com.anemll.context_length", "512")},
+		{rule: "no-tokenizer", want: "warning |  |  | no tokenizer.json", target: pkg(func(p *anemll.Package) { p.Dir = both })},
+		{rule: "no-tokenizer", target: pkg(func(p *anemll.Package) { p.Dir, p.Meta = both, &anemll.Meta{TokenizerPath: tokens} })},
+		{rule: "no-tokenizer", target: pkg(func(p *anemll.Package) { p.Dir = tokens })},
+		{rule: "no-tokenizer", target: pkg(func(p *anemll.Package) {})}, // assembled from models
 		{rule: "no-prefill", want: "info |  |  | no prefill_dynamic_slice", target: pkg(func(p *anemll.Package) { p.NoPrefill = "no prefill_dynamic_slice" })},
 		{rule: "no-prefill", target: pkg(func(*anemll.Package) {})},
 		{rule: "context-256", want: "info |  | context_length | 128 positions", target: pkg(func(p *anemll.Package) { p.ContextLength = 128 })},

@@ -387,6 +387,15 @@ var rules = []rule{
 	},
 	{
 		Rule: Rule{
+			Name: "no-tokenizer", Severity: Warning,
+			Finds: "A package without a tokenizer.json, in its folder or where meta.yaml says.",
+			Why:   "It takes tokens, but no runtime can make them of a text.",
+			Fix:   "Put the checkpoint's tokenizer.json into the folder.",
+		},
+		target: noTokenizer,
+	},
+	{
+		Rule: Rule{
 			Name: "no-prefill", Severity: Info,
 			Finds: "A package whose prompts go token by token.",
 			Why:   "A prompt takes as long as an answer of the same length.",

@@ -47,6 +47,12 @@ func metadata(p *pass, t *Target) {
 	}
 }
 
+func noTokenizer(p *pass, t *Target) {
+	if t.Package != nil && t.Package.Dir != "" && !t.Package.HasTokenizer() {
+		p.report(at{}, "no tokenizer.json")
+	}
+}
+
 func noPrefill(p *pass, t *Target) {
 	if t.Package != nil && t.Package.NoPrefill != "" {
 		p.report(at{}, "%s", t.Package.NoPrefill)
