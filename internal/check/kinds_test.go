@@ -15,6 +15,7 @@ import (
 
 // The indices and values of ANEMLL's own argmax head.
 func TestArgmaxPeer(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const name = "qwen3-lut6-argmax-c2"
 	m := load(t, testutil.Shared(t, "peers", name), engine.Options{})

@@ -70,6 +70,7 @@ func agrees(t *testing.T, name string, r *Report, prefill int, relative float64)
 // Every layer of every architecture is compared, however many a chunk has, and
 // what is found does not depend on the chunks.
 func TestLayers(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for _, c := range []struct {
 		checkpoint string
@@ -83,9 +84,6 @@ func TestLayers(t *testing.T) {
 		{"tiny-qwen35-moe-fused", []int{1}, 4, 5e-3},
 	} {
 		t.Run(c.checkpoint, func(t *testing.T) {
-			if c.checkpoint != "tiny-qwen3" {
-				slow(t)
-			}
 			ck := testutil.Data(t, "checkpoints", c.checkpoint)
 			want := "-1"
 			for l := range c.layers {
@@ -117,6 +115,7 @@ func TestLayers(t *testing.T) {
 // The figures of a package are the same whether or not its layers are compared,
 // and a text that is read gives what writing it gave.
 func TestLayersChangeNothing(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	ck := tinyCheckpoint(t)
 	p := open(t, convert(t, ck, lut(0)))
@@ -150,6 +149,7 @@ func TestLayersChangeNothing(t *testing.T) {
 // TestParting finds exactly the layer that is damaged, in packages of one
 // chunk.
 func TestParting(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	ck := tinyCheckpoint(t)
 	tensors := []string{"self_attn.o_proj", "self_attn.q_proj", "mlp.down_proj", "mlp.gate_proj"}
@@ -236,6 +236,7 @@ func TestPartingRule(t *testing.T) {
 
 // ANEMLL's own packages, layer by layer against their checkpoint.
 func TestLayersOfPeers(t *testing.T) {
+	slow(t)
 	ck := testutil.Shared(t, "peers", "qwen3-checkpoint")
 	for _, c := range []struct {
 		name   string
@@ -381,6 +382,7 @@ func replaced(t *testing.T, p *anemll.Package, chunk int, f *mil.Function) *anem
 // A chunk whose layers cannot be told apart is compared as a whole, the others
 // layer by layer, and the report says why.
 func TestLayersNotFound(t *testing.T) {
+	slow(t)
 	ck := tinyCheckpoint(t)
 	p := assemble(t, ck, anemll.Options{Context: 64, Batch: 16, Chunks: 2})
 	// more is a function with a further addition to the stream, of nothing.
@@ -550,6 +552,7 @@ func (v vocabulary) VocabSize() int { return v.n }
 // Of another checkpoint of the same shape, a package does not pass, and the
 // report says what that looks like.
 func TestOtherCheckpoint(t *testing.T) {
+	slow(t)
 	other := damaged(t, func(all map[string]*safetensors.Named) {
 		for _, a := range all {
 			if len(a.Shape) == 2 {

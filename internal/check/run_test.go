@@ -206,6 +206,9 @@ func TestReference(t *testing.T) {
 	if greedy.PromptTokens != 24 || greedy.Tokens != 160 || greedy.Generated.Positions != 136 {
 		t.Errorf("%+v", greedy)
 	}
+	if testing.Short() {
+		return
+	}
 	text := run(t, m, &Text{source(t, tinyCheckpoint(t)), g.Tokens()}, Options{})
 	for name, r := range map[string]*Report{"greedy": greedy, "text": text} {
 		sameLine(t, name+", contract", line(r.Contract), line(want.Contract))

@@ -129,6 +129,7 @@ func TestFindStream(t *testing.T) {
 // shows of its first layer is what the first chunk of the same layers in two
 // chunks gives, function by function and bit by bit.
 func TestShow(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	tokens := sessiontest.Tokens(31)
 	// trace is what calls give behind each layer: "layer pos rows" to values.
