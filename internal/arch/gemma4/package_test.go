@@ -531,6 +531,53 @@ state model_model_kv_cache_global fp16 [2 2 256 64]
 	}
 }
 
+// TestEmbeddings holds the inputs of all layers, which the embeddings model
+// computes, to the reference. The graph has another epsilon than the
+// configuration, as it leaves out a factor before the norm; with a large one
+// that shows.
+func TestEmbeddings(t *testing.T) {
+	for _, eps := range []float64{1e-6, 0.05} {
+		src := variant(t, filepath.Join("testdata", "released"), func(c change) { c["text_config"].(change)["rms_norm_eps"] = eps }, nil)
+		o := anemll.Options{Context: 64, Batch: 4, Chunks: 1, SplitHead: 1, Format: anemll.MLPackage}
+		dir, _ := convertWith(t, registry, src, o)
+		p, _ := loadPackage(t, dir)
+		m, err := engine.New(p.Embeddings.Model, engine.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		tokens := []int32{3, 0, 40, 17}
+		out := runner.Values{}
+		if err := m.Predict(t.Context(), "main", runner.Values{"input_ids": runner.Ints(tokens, 1, 4)}, out, nil); err != nil {
+			t.Fatal(err)
+		}
+		ref := openReference(t, src)
+		var x dense.Matrix
+		ref.Observe(arch.Observer{Hidden: func(layer int, h dense.Matrix) {
+			if layer == -1 {
+				x = h.Clone()
+			}
+		}})
+		if err := ref.Forward(t.Context(), tokens, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		want, err := ref.perLayerInputs(t.Context(), tokens, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden, inputs := out["hidden_states"], out["per_layer_inputs"]
+		if !slices.Equal(hidden.Shape, []int{1, 4, 20}) || !slices.Equal(inputs.Shape, []int{1, 4, 42}) {
+			t.Fatalf("shapes %v and %v", hidden.Shape, inputs.Shape)
+		}
+		if d := difference(hidden.Float, x.Data); !(d <= 2e-3) {
+			t.Errorf("eps %g: the embeddings differ by %g", eps, d)
+		}
+		if d := difference(inputs.Float, want.Data); !(d <= 5e-3) {
+			t.Errorf("eps %g: the inputs differ by %g", eps, d)
+		}
+	}
+}
+
 // TestOneUpdatePerLayer counts the updates of the caches: one for each layer
 // that stores keys and values, and one that shifts the local cache.
 func TestOneUpdatePerLayer(t *testing.T) {
