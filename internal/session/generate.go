@@ -28,6 +28,12 @@ type Options struct {
 	// Pinned is the number of tokens at the start of the prompt (the system
 	// prompt, usually) that are kept when the context is full.
 	Pinned int
+	// Turn is the number of tokens at the start of the prompt that a later
+	// prompt is likely to begin with: those of the messages, without the ones
+	// that open the answer, as templates that leave out the thinking of earlier
+	// turns open it in another way afterwards. It matters where states cannot be
+	// rewound; see [Snapshots]. 0 stands for all but the last 8.
+	Turn int
 	// NoShift makes a full context the end, in place of dropping the oldest
 	// tokens.
 	NoShift bool
@@ -152,8 +158,8 @@ func (g *generation) run(prompt []int32) error {
 	if err := g.checkIDs(prompt); err != nil {
 		return err
 	}
-	if g.opt.MaxTokens < 0 || g.opt.Pinned < 0 {
-		return fmt.Errorf("a limit of %d tokens and %d pinned: wanted 0 or more", g.opt.MaxTokens, g.opt.Pinned)
+	if g.opt.MaxTokens < 0 || g.opt.Pinned < 0 || g.opt.Turn < 0 {
+		return fmt.Errorf("a limit of %d tokens, %d pinned and a turn of %d: wanted 0 or more", g.opt.MaxTokens, g.opt.Pinned, g.opt.Turn)
 	}
 	sampler, err := NewSampler(g.opt.Sampling, g.m.pkg.VocabSize)
 	if err != nil {
@@ -269,6 +275,10 @@ func (g *generation) shift(tokens []int32) ([]int32, error) {
 	return keep, nil
 }
 
+// answerOpening is as many tokens as a template needs at most to open an
+// answer: "<|im_start|>assistant\n<think>\n" are 5.
+const answerOpening = 8
+
 // sync makes the context hold exactly tokens, with the logits after the last
 // one, and returns how many it held already, or held in a snapshot.
 func (g *generation) sync(tokens []int32) (reused int, err error) {
@@ -281,13 +291,18 @@ func (g *generation) sync(tokens []int32) (reused int, err error) {
 	if err := g.check(tokens[reused:]); err != nil {
 		return reused, err
 	}
+	turn := g.opt.Turn
+	if turn == 0 {
+		turn = n - answerOpening
+	}
 	for at := reused; at < n; {
 		if !g.emit(Event{Kind: Prefill, Done: at, Total: n}) {
 			return reused, nil
 		}
-		// The last boundary before the pinned tokens end, to which a full context
-		// or another conversation comes back.
-		if pinned := g.opt.Pinned; at <= pinned && pinned < at+g.next(n-at).rows {
+		// The last boundary within the pinned tokens, to which a full context or
+		// another conversation comes back, and the last within the turn.
+		ends := at + g.next(n-at).rows
+		if pinned := g.opt.Pinned; at <= pinned && pinned < ends || at <= turn && turn < ends {
 			g.keep()
 		}
 		k, err := g.feedSome(g.ctx, tokens[at:])

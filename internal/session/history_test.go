@@ -65,6 +65,39 @@ func TestGoesOnFromSnapshots(t *testing.T) {
 	}
 }
 
+// A conversation whose template leaves out the thinking of earlier turns: each
+// prompt departs from what was generated before its answer, and where the answer
+// was opened.
+func TestThinkingIsLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		turn  func(n int) int // of a prompt of n tokens, the last 3 of which open the answer
+		calls []string
+	}{
+		{func(n int) int { return n - 3 }, []string{"P0 P4 P8 I12 I13 I14 H", "P12 P16 P20 I24 I25 H", "P20 P24 P28 P32 I36 H"}},
+		// All but the last 8.
+		{func(int) int { return 0 }, []string{"P0 P4 P8 I12 I13 I14 H", "P4 P8 P12 P16 P20 I24 I25 H", "P16 P20 P24 P28 P32 I36 H"}},
+	} {
+		o := saving
+		o.ctx = 64
+		y := newToy(t, o)
+		s := y.session()
+		history := tokens(12)
+		for i, want := range c.calls {
+			prompt := append(slices.Clone(history), 7, 8, 9)
+			tr := generate(s, t.Context(), prompt, Options{MaxTokens: 1, Turn: c.turn(len(prompt))})
+			if got := strings.Join(y.calls(), " "); tr.err != nil || got != want || !slices.Equal(tr.tokens, greedy(prompt, 1)) {
+				t.Errorf("turn %d: %v, %v by %s, want %s", i, tr.tokens, tr.err, got, want)
+			}
+			// What was thought: in the context, but not in the history.
+			if _, err := s.Feed(t.Context(), []int32{1, 2, 3, 4, 5}); err != nil {
+				t.Fatal(err)
+			}
+			y.calls()
+			history = append(history, 7, 0, 6, 5, 4, 3, 2, 1, 0, 1, 2)
+		}
+	}
+}
+
 // Thousands of edits, failures and cancellations: the tokens are those of the
 // definition, no position is fed twice or out of order, and memory is bounded.
 func TestHistoriesByDefinition(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 // be rewound: recurrent states, and caches that shift. Elsewhere going back
 // costs nothing.
 //
-// [Session.Generate] takes one when the prompt has been fed, one on the last
-// call's boundary within Options.Pinned, and one at its end.
+// [Session.Generate] takes one on the last boundary of calls within
+// Options.Pinned, one on the last within Options.Turn, one when all of the prompt
+// has been fed, and one at its end. None is taken twice.
 type Snapshots struct {
 	// Max is how many are kept at most. 0 means none.
 	Max int
