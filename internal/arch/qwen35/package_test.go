@@ -41,6 +41,12 @@ func convert(t testing.TB, dir string, o anemll.Options) (string, *anemll.Report
 // load opens a package in the engine and returns an empty session.
 func load(t testing.TB, dir string, n engine.Numerics) (*anemll.Package, *session.Session) {
 	t.Helper()
+	m := loadModel(t, dir, n)
+	return m.Package(), newSession(t, m)
+}
+
+func loadModel(t testing.TB, dir string, n engine.Numerics) *session.Model {
+	t.Helper()
 	p, err := anemll.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -54,11 +60,16 @@ func load(t testing.TB, dir string, n engine.Numerics) (*anemll.Package, *sessio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func newSession(t testing.TB, m *session.Model) *session.Session {
+	t.Helper()
 	s, err := m.NewSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, s
+	return s
 }
 
 // each feeds tokens and returns the logits after those for which there are
@@ -281,6 +292,46 @@ func TestPrefillIsInfer(t *testing.T) {
 				if d := difference(last[i], last[0]); !(d <= 1e-3) {
 					t.Errorf("%s, %v: logits of delta chunks %d and %d differ by %g", c.checkpoint, e, sizes[0], sizes[i], d)
 				}
+			}
+		}
+	}
+}
+
+// TestPromptLengths: a prompt of any length, whatever its remainder, gives the
+// logits of its tokens one by one, and so does what follows it; two sessions
+// that take turns do not see each other.
+func TestPromptLengths(t *testing.T) {
+	const batch = 32
+	r := rand.New(rand.NewPCG(11, 12))
+	ids := make([]int32, 131)
+	for i := range ids {
+		ids[i] = int32(r.IntN(1024))
+	}
+	lengths := []int{1, 2, 3, 4, 5, 31, 32, 33, 34, 63, 64, 65, 96, 97, 127, 128, 129, 130}
+	for _, c := range trained {
+		dir, _ := convert(t, testutil.Data(t, "checkpoints", c.checkpoint), anemll.Options{Context: 256, Batch: batch, Chunks: 2})
+		m := loadModel(t, dir, engine.Float32)
+		a, b := newSession(t, m), newSession(t, m)
+		want, _ := each(t, a, ids, session.InferOnly)
+		for _, n := range lengths {
+			a.Reset()
+			b.Reset()
+			got, err := a.Feed(t.Context(), ids[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := difference(got, want.Row(n-1)); !(d <= 1e-3) {
+				t.Errorf("%s: after a prompt of %d the logits differ by %g", c.checkpoint, n, d)
+			}
+			// Something else elsewhere.
+			if _, err := b.Feed(t.Context(), ids[131-n:]); err != nil {
+				t.Fatal(err)
+			}
+			if got, err = a.Feed(t.Context(), ids[n:n+1]); err != nil {
+				t.Fatal(err)
+			}
+			if d := difference(got, want.Row(n)); !(d <= 1e-3) {
+				t.Errorf("%s: a token after a prompt of %d the logits differ by %g", c.checkpoint, n, d)
 			}
 		}
 	}

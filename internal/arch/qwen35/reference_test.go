@@ -279,7 +279,11 @@ func TestRowsAreIndependent(t *testing.T) {
 			ref, g := openReference(t, testutil.Data(t, "checkpoints", c.checkpoint)), openGolden(t, testutil.Data(t, "goldens", c.golden))
 			tokens := g.tokens[:67]
 			all := feed(t, ref, tokens)
-			for _, split := range [][]int{{1}, {2}, {3, 1, 7}, {66, 1}, {16, 51}} {
+			splits := [][]int{{1}, {2}, {3, 1, 7}, {66, 1}, {16, 51}}
+			if testing.Short() {
+				splits = splits[2:]
+			}
+			for _, split := range splits {
 				for _, cores := range []int{1, 3} {
 					old := runtime.GOMAXPROCS(cores)
 					if err := ref.Truncate(0); err != nil {
@@ -322,7 +326,11 @@ func TestTruncate(t *testing.T) {
 				},
 			})
 			r := rand.New(rand.NewPCG(5, 6))
-			for step := range 60 {
+			steps := 60
+			if testing.Short() {
+				steps = 20
+			}
+			for step := range steps {
 				keep := r.IntN(ref.Pos() + 1)
 				if step%3 == 0 { // as with drafts that are mostly right
 					keep = max(0, ref.Pos()-1-r.IntN(4))
