@@ -170,14 +170,18 @@ type CompileOptions struct {
 // The output folder appears whole or not at all. Peak memory is that of a few
 // tensors, whatever the size of the model.
 func Convert(ctx context.Context, checkpoint, output string, o ConvertOptions) (*ConvertReport, error) {
+	return anemll.Convert(ctx, registry, checkpoint, output, o.internal())
+}
+
+func (o *ConvertOptions) internal() anemll.Options {
 	a := anemll.Options{
 		Context: o.Context, Batch: o.Batch, Chunks: o.Chunks, ChunkSize: o.ChunkSize, SplitHead: o.SplitHead,
 		FullLocalCache: o.FullLocalCache, GDNChunk: o.GDNChunk, LargeMoE: o.LargeMoE,
 		Embeddings: compress.Encoding(o.Embeddings), FFN: compress.Encoding(o.FFN), Head: compress.Encoding(o.Head),
 		Format: anemll.Format(o.Format), Prefix: o.Prefix, Name: o.Name, Overwrite: o.Overwrite, Jobs: o.Jobs,
 	}
-	if o.Progress != nil {
-		a.Progress = func(p anemll.Progress) { o.Progress(Progress(p)) }
+	if show := o.Progress; show != nil {
+		a.Progress = func(p anemll.Progress) { show(Progress(p)) }
 	}
-	return anemll.Convert(ctx, registry, checkpoint, output, a)
+	return a
 }

@@ -2,6 +2,7 @@ package generate
 
 import (
 	"encoding/binary"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -188,5 +189,58 @@ func TestFormsAreEqual(t *testing.T) {
 	}
 	if !slices.Equal(logits[anemll.MLPackage], logits[anemll.MLModelC]) {
 		t.Error("the logits differ")
+	}
+}
+
+// TestLongPrompt: a prompt that does not fit is an error with the numbers,
+// unless the request lets its oldest tokens go.
+func TestLongPrompt(t *testing.T) {
+	m := open(t, 64)
+	r := Request{Prompt: strings.Repeat("a lantern ", 50)}
+	n := len(m.Tokenizer.Encode(r.Prompt, true))
+	_, _, err := m.Prepare(r)
+	var pe *PromptError
+	if !errors.As(err, &pe) || pe.Tokens != n || pe.Context != 64 || !errors.Is(err, session.ErrContextFull) {
+		t.Errorf("error %v, want one about %d tokens and 64 positions", err, n)
+	}
+	s, err := m.Session.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Trim, r.MaxTokens = true, 1
+	if _, end := answer(t, m, s, r); end.Stats.Prompt != 32 || end.Stats.Shifts != 1 {
+		t.Errorf("%+v, want half of the context to be left of the prompt", end.Stats)
+	}
+}
+
+// TestArgmax: a head that gives the best token is greedy whatever the files
+// recommend, and only those who ask for more get an error.
+func TestArgmax(t *testing.T) {
+	m, err := Open(testutil.Shared(t, "peers", "qwen3-lut6-argmax-c2"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if s, err := m.Recommended(); err != nil || s.Greedy() {
+		t.Errorf("recommended: %+v, %v; want draws", s, err)
+	}
+	zero, half, seed, three, one := 0.0, 0.5, uint64(3), 3, 1.0
+	for _, c := range []struct {
+		p  session.Preferences
+		ok bool
+	}{
+		{session.Preferences{}, true},
+		{session.Preferences{Seed: &seed, Temperature: &zero, RepetitionPenalty: &one}, true},
+		{session.Preferences{Temperature: &half}, false},
+		{session.Preferences{TopK: &three}, false},
+		{session.Preferences{RepetitionPenalty: &half}, false},
+	} {
+		_, o, err := m.Prepare(Request{Prompt: "hi", Sampling: c.p})
+		if c.ok && (err != nil || !o.Sampling.Greedy()) {
+			t.Errorf("%+v: %+v, %v", c.p, o.Sampling, err)
+		}
+		if !c.ok && (!errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "only the best token")) {
+			t.Errorf("%+v: error %v", c.p, err)
+		}
 	}
 }
