@@ -26,7 +26,7 @@ func newCheck() *cobra.Command {
 	var c checker
 	c.numerics = numericsFlag(engine.Float32)
 	cmd := &cobra.Command{
-		Use:   "check PACKAGE (--hf CHECKPOINT | --golden FILE | --bench | --plan)",
+		Use:   "check PACKAGE (--hf CHECKPOINT | --golden FILE | --text FILE | --bench | --plan)",
 		Short: "Hold a package to its checkpoint, measure it, see where it runs",
 		Long: `Check proves that a package computes what its checkpoint computes. The
 checkpoint's own float32 computation writes a greedy answer to a prompt; the
@@ -36,13 +36,16 @@ through infer) and token by token (infer only). Prefill is also held to infer.
 
 With --golden, logits made elsewhere take the place of the checkpoint: a
 safetensors file with tokens, logits, and position if only some tokens have
-logits.
+logits. With --text alone, prefill is held to infer.
 
   cosine, KL   of the logits; KL(reference || package) in nats
   top-1        both have the same best token
   top-5        the reference's best token is among the package's best five
   overlap      share of the reference's best five among the package's
   max|d|       largest difference of a logit
+
+--layers also follows the residual stream from layer to layer, whatever the
+number of chunks, and marks where package and checkpoint part.
 
 The package passes if the figures keep the limits, which depend on its narrowest
 weights (shown below the table; see --min-cosine, --max-kl and --min-top1).
@@ -70,8 +73,8 @@ could not be made.`,
 	f.IntVar(&c.o.Tokens, "tokens", 0, "tokens that the checkpoint writes behind the prompt, or number compared of a text or golden file (default 64, or all)")
 	f.StringVar(&c.o.Prompt, "prompt", "", "user message that the checkpoint answers, through the chat template if there is one (default: a built-in one)")
 	f.BoolVar(&c.raw, "raw", false, "use the prompt as it is, without the chat template")
-	f.StringVar(&c.text, "text", "", "file with text that both read, in place of a prompt that is answered")
-	f.BoolVar(&c.o.Layers, "layers", false, "compare the hidden states behind every part as well (convert with one chunk per layer to see each)")
+	f.StringVar(&c.text, "text", "", "file with text that both read, in place of a prompt that is answered; without --hf, prefill is compared with infer on it")
+	f.BoolVar(&c.o.Layers, "layers", false, "compare what leaves every decoder layer as well, and show where the package and the checkpoint part")
 	f.Var(&c.numerics, "numerics", "arithmetic: fp32, or fp16 to round every result as a GPU stores it")
 	f.Float64Var(&c.limits.MinCosine, "min-cosine", 0, "lowest cosine that passes, at any position (default: by the weights' bits)")
 	f.Float64Var(&c.limits.MaxKL, "max-kl", 0, "highest mean KL that passes, in nats (default: by the weights' bits)")
@@ -110,9 +113,9 @@ type checkOutput struct {
 }
 
 func (c *checker) run(cmd *cobra.Command, dir string) error {
-	compare := c.o.Checkpoint != "" || c.o.Golden != ""
+	compare := c.o.Checkpoint != "" || c.o.Golden != "" || c.text != ""
 	if !compare && !c.bench && !c.plan {
-		return &statusError{exitUsage, fmt.Errorf("nothing to do: give --hf CHECKPOINT or --golden FILE to compare with, --bench or --plan\nSee '%s --help'", cmd.CommandPath())}
+		return &statusError{exitUsage, fmt.Errorf("nothing to do: give --hf CHECKPOINT or --golden FILE to compare with, --text FILE to compare prefill with infer, --bench or --plan\nSee '%s --help'", cmd.CommandPath())}
 	}
 	out := checkOutput{Package: dir, Numerics: c.numerics.String(), Problems: []string{}}
 	bar := newProgress(cmd.ErrOrStderr(), c.asJSON)
@@ -188,7 +191,11 @@ func (c *checker) compare(cmd *cobra.Command, m *session.Model, bar *progress) (
 		}
 	}
 	if !c.raw && o.Golden == "" {
-		t, err := template(m.Package().Dir, o.Checkpoint)
+		dirs := []string{m.Package().Dir}
+		if o.Checkpoint != "" {
+			dirs = append(dirs, o.Checkpoint)
+		}
+		t, err := template(dirs...)
 		if err != nil {
 			return nil, err
 		}
@@ -210,6 +217,7 @@ func (c *checker) compare(cmd *cobra.Command, m *session.Model, bar *progress) (
 		l.MinTop1 = c.limits.MinTop1
 	}
 	o.Limits = &l
+	o.Load = generate.Options{Numerics: engine.Numerics(c.numerics), Workers: c.jobs}.Loader()
 	o.Progress = func(p check.Progress) { bar.update(func() string { return checkLine(p) }) }
 	return check.Package(cmd.Context(), all.Registry, m, o)
 }
@@ -311,37 +319,65 @@ func printComparison(w io.Writer, o *checkOutput) {
 	table(w, "  ", rows)
 
 	if len(r.Layers) > 0 {
-		rows := [][]string{{"behind", "layer", "cosine min", "relative error", "max|d|", "in prefill: cosine min", "relative error", "max|d|"}}
-		for i, x := range r.Layers {
-			row := []string{x.Part, fmt.Sprint(x.Layer)}
-			switch {
-			case x.FinalNorm:
-				row[1] += ", normed"
-			case x.Layer < 0:
-				row[1] = ""
-			}
-			for _, h := range []*check.HiddenFigures{x.Infer, x.Prefill} {
-				switch {
-				case h == nil:
-					row = append(row, "", "", "")
-				case h.NonFinite > 0:
-					row = append(row, fmt.Sprintf("%d of %d NaN or Inf", h.NonFinite, h.Positions), "", "")
-				default:
-					row = append(row, fmt.Sprintf("%.6f", h.Cosine.Min), fmt.Sprintf("%.2e", h.Relative.Mean), fmt.Sprintf("%.4f", h.MaxDiff))
-				}
-			}
-			if !r.Passed && i == r.Parting() {
-				row = append(row, "<- here they part")
-			}
-			rows = append(rows, row)
-		}
-		table(w, "  ", rows)
+		printLayers(w, r)
 	}
 	for _, s := range r.States {
 		fmt.Fprintf(w, "  state %s: cosine %.6f, max|d| %.4f\n", s.Name, s.Cosine, s.MaxDiff)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(w, "note:", n)
+	}
+}
+
+// printLayers prints a row for each place on the residual stream.
+func printLayers(w io.Writer, r *check.Report) {
+	title := []string{"behind", "in", "cosine min", "relative error", "added", "max|d|"}
+	prefill := false
+	for _, x := range r.Layers {
+		prefill = prefill || x.Prefill != nil
+	}
+	if prefill {
+		title = append(title, "prefill: cosine min", "relative error", "added", "max|d|")
+	}
+	rows := [][]string{title}
+	parting := -1
+	if !r.Passed {
+		parting = r.Parting()
+	}
+	for i, x := range r.Layers {
+		row := []string{fmt.Sprintf("layer %d", x.Layer), x.Part}
+		switch {
+		case x.FinalNorm:
+			row[0] = "final norm"
+		case x.Layer < 0:
+			row[0] = "embeddings"
+		}
+		for k, h := range []*check.HiddenFigures{x.Infer, x.Prefill} {
+			if k == 1 && !prefill {
+				break
+			}
+			switch {
+			case h == nil:
+				row = append(row, "", "", "", "")
+			case h.NonFinite > 0:
+				row = append(row, fmt.Sprintf("%d of %d NaN or Inf", h.NonFinite, h.Positions), "", "", "")
+			default:
+				added := ""
+				if h.Added != nil {
+					added = fmt.Sprintf("%.1e", h.Added.Mean)
+				}
+				row = append(row, fmt.Sprintf("%.6f", h.Cosine.Min), fmt.Sprintf("%.1e", h.Relative.Mean), added, fmt.Sprintf("%.4f", h.MaxDiff))
+			}
+		}
+		if i == parting {
+			row = append(row, "<- here they part")
+		}
+		rows = append(rows, row)
+	}
+	table(w, "  ", rows)
+	fmt.Fprintln(w, "  relative error: of the residual stream, mean; added: of what was added to it since the row above")
+	if !r.Passed && parting < 0 {
+		fmt.Fprintln(w, "  no layer stands out")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
 	"anemone/internal/arch/qwen3"
+	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/testutil"
 )
 
@@ -44,6 +45,40 @@ func tinyPackage(t *testing.T) (dir, checkpoint string) {
 	return dir, checkpoint
 }
 
+// altered copies a checkpoint; the elements of the matrices that which names
+// have another order there.
+func altered(t *testing.T, checkpoint, name string, which func(tensor string) bool) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	if err := os.CopyFS(dir, os.DirFS(checkpoint)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range f.Tensors() {
+		if len(info.Shape) == 2 && which(info.Name) {
+			data := b[info.Offset:][:info.Size]
+			copy(data, append(bytes.Clone(data[len(data)/3&^1:]), data[:len(data)/3&^1]...))
+		}
+	}
+	path = filepath.Join(dir, "altered")
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, filepath.Join(dir, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func TestCheck(t *testing.T) {
 	dir, hf := tinyPackage(t)
 	gold := testutil.Data(t, "goldens", "tiny-qwen3.safetensors")
@@ -51,13 +86,19 @@ func TestCheck(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("Once upon a time there was a letter. ", 40)), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	short := filepath.Join(t.TempDir(), "short.txt")
+	if err := os.WriteFile(short, []byte("Once upon a time."), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other := altered(t, hf, "other", func(string) bool { return true })
+	broken := altered(t, hf, "broken", func(name string) bool { return name == "model.layers.1.mlp.down_proj.weight" })
 	for _, c := range []struct {
 		args   []string
 		status int
 		want   []string // in the output, or in the error
 	}{
 		{[]string{"--hf", hf}, 0, []string{"pass: " + dir + " agrees with tiny-qwen3 (float32 reference, greedy", "contract sequence", "infer only", "of these generated", "prefill against infer", "limits"}},
-		{[]string{"--hf", hf, "--prompt", "Tell me a story.", "--tokens", "70", "--layers"}, 0, []string{"qwen_FFN_PF_chunk_02of02", "3, normed"}},
+		{[]string{"--hf", hf, "--prompt", "Tell me a story.", "--tokens", "70", "--layers"}, 0, []string{"layer 2     qwen_FFN_PF_chunk_02of02", "final norm", "embeddings"}},
 		{[]string{"--hf", hf, "--text", text}, 0, []string{"given text", "note: the text has", "only the first 256"}},
 		{[]string{"--golden", gold, "--numerics", "fp16"}, 0, []string{"pass: ", gold, "fp16 arithmetic", "160 tokens"}},
 		{[]string{"--golden", gold, "--min-cosine", "0.99999999"}, 1, []string{"FAIL: " + dir + " does not agree with", "infer only: cosine", "is below 0.99999999"}},
@@ -67,6 +108,12 @@ func TestCheck(t *testing.T) {
 		{[]string{"--bench", "--jobs", "1", "--json"}, 0, []string{`"cores": 1`, `"problems": []`}},
 		{[]string{"--plan"}, 0, []string{"plan (predicted by rules", "qwen_lm_head", "not on the Neural Engine:", "table of all tokens", "arithmetic on int32"}},
 		{[]string{"--plan", "-v", "--golden", gold}, 0, []string{"pass: ", "ANE  conv"}},
+		{[]string{"--text", text}, 0, []string{"pass: " + dir + " agrees with itself", "prefill against infer"}},
+		{[]string{"--text", short}, 2, []string{"none went through prefill, which takes 64 at a time"}},
+		{[]string{"--hf", other, "--layers"}, 1, []string{"FAIL: " + dir + " does not agree with other", "embeddings  qwen_embeddings", "<- here they part", "note: hardly anything agrees: the package was probably made of another checkpoint than other"}},
+		{[]string{"--hf", broken}, 1, []string{"FAIL: " + dir + " does not agree with broken"}},
+		{[]string{"--hf", filepath.Join(testutil.Root(t), "internal", "arch", "qwen3", "testdata", "wide-heads")}, 2, []string{"wide-heads has 33 tokens in its vocabulary, the package has logits for 1024: it was made of another one"}},
+		{[]string{"--hf", testutil.Data(t, "checkpoints", "tiny-qwen35")}, 2, []string{"tiny-qwen35 has 8 layers, the package says that it has 4"}},
 		{nil, 2, []string{"nothing to do: give --hf CHECKPOINT"}},
 		{[]string{"--hf", hf, "--golden", gold}, 2, []string{"not to both"}},
 		{[]string{"--hf", hf, "--prompt", "a", "--text", text}, 2, []string{"give one of them"}},
@@ -87,6 +134,15 @@ func TestCheck(t *testing.T) {
 		for _, w := range c.want {
 			if !strings.Contains(out, w) {
 				t.Errorf("%q: no %q in\n%s", c.args, w, out)
+			}
+		}
+	}
+	// The mark is in the row of what is broken.
+	for hf, row := range map[string]string{other: "embeddings", broken: "layer 1 "} {
+		out, _, _ := checkCommand(t, dir, "--hf", hf, "--layers", "--tokens", "8", "--prompt", "Tell me a story.")
+		for _, l := range strings.Split(out, "\n") {
+			if strings.Contains(l, "here they part") != strings.HasPrefix(strings.TrimSpace(l), row) {
+				t.Errorf("%s: %q, want a mark in the row of %s", filepath.Base(hf), l, row)
 			}
 		}
 	}
@@ -139,7 +195,7 @@ func TestCheckJSON(t *testing.T) {
 		if golden {
 			continue
 		}
-		if v.Bench["weight_bytes"] == nil || len(v.Plan.Functions) != 6 || len(v.Layers) != 3 {
+		if v.Bench["weight_bytes"] == nil || len(v.Plan.Functions) != 6 || len(v.Layers) != 6 {
 			t.Errorf("bench %v, %d functions, %d layers", v.Bench, len(v.Plan.Functions), len(v.Layers))
 		}
 	}

@@ -23,7 +23,8 @@ const DefaultPrompt = "Explain step by step how a letter travels from one countr
 const shortPrompt = "Once upon a time"
 
 // PackageOptions say what a package is held to. One of Checkpoint and Golden
-// is given.
+// is given, or neither with a Text: then the package is held to itself, prefill
+// against infer.
 type PackageOptions struct {
 	Options
 	// Checkpoint is the model folder that the package was made of.
@@ -33,6 +34,7 @@ type PackageOptions struct {
 	// Prompt is what the reference writes on; empty means DefaultPrompt.
 	Prompt string
 	// Text, if not empty, is what the reference reads, in place of writing.
+	// Without a reference, the package alone reads it.
 	Text string
 	// Template writes a user's message the way a chat template has it; nil
 	// leaves the prompt as it is. A Text never goes through it.
@@ -54,10 +56,16 @@ func Package(ctx context.Context, registry arch.Registry, m *session.Model, o Pa
 		}
 		defer g.Close()
 		return Run(ctx, m, g, o.Options)
-	case o.Checkpoint == "":
-		return nil, errors.New("nothing to hold the package to: want a checkpoint or a golden file")
 	case o.Prompt != "" && o.Text != "":
 		return nil, errors.New("a prompt is to be continued and a text is to be read: give one of them")
+	case o.Checkpoint == "" && o.Text == "":
+		return nil, errors.New("nothing to hold the package to: want a checkpoint, a golden file, or a text for holding prefill to infer")
+	case o.Checkpoint == "":
+		tok, err := findTokenizer(m.Package().Dir)
+		if err != nil {
+			return nil, err
+		}
+		return Run(ctx, m, Tokens(tok.Encode(o.Text, true)), o.Options)
 	}
 	ck, err := checkpoint.Open(o.Checkpoint)
 	if err != nil {

@@ -59,13 +59,22 @@ func TestPackage(t *testing.T) {
 		t.Errorf("the template got %q last, want no text", asked)
 	}
 
+	// Without a checkpoint, prefill is held to infer.
+	itself, err := Package(context.Background(), registry, m, PackageOptions{Text: strings.Repeat("The letter arrived. ", 20)})
+	if err != nil || !itself.Passed || itself.Target != "itself" || itself.Infer != nil || itself.Prefill.Positions < 2 || itself.Prefill.Cosine.Min < 0.999999 {
+		t.Errorf("held to itself: %+v, %v", itself, err)
+	}
+
 	bad := errors.New("bad template")
 	empty := t.TempDir()
 	for _, c := range []struct {
 		o    PackageOptions
 		want string
 	}{
-		{PackageOptions{}, "want a checkpoint or a golden file"},
+		{PackageOptions{}, "want a checkpoint, a golden file, or a text"},
+		{PackageOptions{Prompt: "x"}, "want a checkpoint, a golden file, or a text"},
+		{PackageOptions{Text: "The letter arrived."}, "none went through prefill, which takes 64 at a time"},
+		{PackageOptions{Text: "x", Options: Options{Layers: true}}, "reference of a checkpoint"},
 		{PackageOptions{Checkpoint: ck, Golden: "x"}, "not to both"},
 		{PackageOptions{Golden: "x", Text: "y"}, "brings its own tokens"},
 		{PackageOptions{Golden: "x", Prompt: "y"}, "brings its own tokens"},

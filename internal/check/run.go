@@ -166,6 +166,12 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 	if err := w.anemllSequence(m); err != nil {
 		return nil, err
 	}
+	if _, itself := t.(Tokens); itself && w.batches == 0 {
+		if w.batch == nil {
+			return nil, fmt.Errorf("there is no prefill to hold to infer: %s", p.NoPrefill)
+		}
+		return nil, fmt.Errorf("of %d tokens none went through prefill, which takes %d at a time: there is nothing to hold to infer", w.n, p.BatchSize)
+	}
 
 	r := &Report{
 		Target: t.Describe(), Tokens: w.n, PromptTokens: seq.prompt, Context: p.ContextLength, Batch: p.BatchSize, Bits: WeightBits(p),
@@ -261,8 +267,9 @@ type walker struct {
 	total, prompt int
 	sequence      []int32
 
-	single *lane
-	batch  *lane // nil if the package has no prefill
+	single  *lane
+	batch   *lane // nil if the package has no prefill
+	batches int   // that went through prefill
 
 	ahead   []*result // of the infer lane, drafted: for tokens n, n+1, ...
 	waiting []*pending
@@ -660,6 +667,9 @@ func (w *walker) flush() error {
 		})
 		if err != nil {
 			return err
+		}
+		if k > 1 {
+			w.batches++
 		}
 		if k > 1 && !w.pkg.LastTokenOutput && w.batch.bad != nil {
 			// No logits will tell.

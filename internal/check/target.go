@@ -172,7 +172,7 @@ func (t *Text) walk(ctx context.Context, s sequence, w *walker) error {
 }
 
 // Tokens is a sequence without logits: the package is only held to itself,
-// prefill against infer.
+// prefill against infer. There must be enough of them for a batch.
 type Tokens []int32
 
 // Describe implements [Target].
