@@ -113,6 +113,7 @@ func TestMessages(t *testing.T) {
 		{[]string{"convert", filepath.Join("models--A--B", "snapshots", "0123")}, 0, "A-B-ane: 1.3 MB of weights"},
 		{[]string{"inspect", "nope"}, 1, "anemone: nope: no such file or folder\n"},
 		{[]string{"inspect", "ck", "--lint"}, 2, "convert it first\n"},
+		{[]string{"predict", "nope", "--jobs", "-1"}, 2, "--jobs -1: want 0 or more\n"},
 		{[]string{"predict", "nope"}, 1, "nope: no such file or folder\n"},
 		{[]string{"check", "nope", "--bench"}, 2, "anemone: package nope: no such folder\n"},
 		{[]string{"run", "nope", "hi"}, 1, "anemone: package nope: no such folder\n"},

@@ -167,6 +167,9 @@ func (p *predictor) check(r *predict.Request) (rename map[string]string, err err
 	if p.repeat < 1 {
 		return nil, fmt.Errorf("--repeat %d: want a number from 1 on", p.repeat)
 	}
+	if p.jobs < 0 {
+		return nil, fmt.Errorf("--jobs %d: want 0 or more", p.jobs)
+	}
 	if p.below < 1 {
 		return nil, fmt.Errorf("--random-below %d: want a number from 1 on", p.below)
 	}
