@@ -86,7 +86,10 @@ func (s *shown) chunk(p *anemll.Package, chunk, first, last, width int) error {
 		if part == nil {
 			continue
 		}
-		f := part.Model.Program.Function(name)
+		var f *mil.Function
+		if p := part.Model.Program; p != nil {
+			f = p.Function(name)
+		}
 		values, n, err := residuals(f, d, layers, perLayer, isLast, p.Monolithic(), width)
 		switch {
 		case name == p.InferFunction:
@@ -129,7 +132,7 @@ func (s *shown) chunk(p *anemll.Package, chunk, first, last, width int) error {
 // each layer, but for the last layer of a chunk that gives it anyway. perLayer
 // is the number of additions per layer, 0 if it is to be found.
 func residuals(f *mil.Function, d *coreml.Function, layers, perLayer int, isLast, monolithic bool, width int) (values []*mil.Value, n int, err error) {
-	if f == nil {
+	if f == nil || f.Body == nil {
 		return nil, 0, fmt.Errorf("the program has no function %s", d.Name)
 	}
 	from := starts(f, anemll.HiddenStates, anemll.InputIDs)

@@ -49,6 +49,9 @@ func findStream(f *mil.Function, starts ...*mil.Value) *stream {
 			continue
 		}
 		r := op.Results[0]
+		if _, again := links[r]; again {
+			continue // no verified program gives a value twice; it would be a circle
+		}
 		x, y := op.Value("x"), op.Value("y")
 		lx, onX := links[x]
 		ly, onY := links[y]
@@ -74,7 +77,7 @@ func findStream(f *mil.Function, starts ...*mil.Value) *stream {
 				x, y, lx, onX = y, x, ly, true
 			}
 			switch {
-			case !onX:
+			case !onX || y == nil:
 			case y.IsConst() || !sameShape(y, r):
 				// One number for the whole stream, or a constant.
 				links[r] = link{lx.adds, x}

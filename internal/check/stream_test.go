@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"anemone/coreml"
 	"anemone/internal/anemll"
 	"anemone/internal/arch/nn"
 	"anemone/internal/session"
@@ -122,6 +123,33 @@ func TestFindStream(t *testing.T) {
 		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// Programs that nobody has verified do no harm.
+func TestFindStreamInCircles(t *testing.T) {
+	x := &mil.Value{Name: "x", Type: mil.TensorOf(mil.Float16, 1, 1, 4)}
+	y, z := &mil.Value{Name: "y", Type: x.Type}, &mil.Value{Name: "z", Type: x.Type}
+	of := func(typ string, result *mil.Value, args ...mil.Arg) *mil.Operation {
+		return &mil.Operation{Type: typ, Args: args, Results: []*mil.Value{result}}
+	}
+	f := &mil.Function{Name: "infer", Inputs: []*mil.Value{x}, Body: &mil.Block{Outputs: []*mil.Value{y}, Ops: []*mil.Operation{
+		of("identity", x, mil.A("x", x)),
+		of("add", y, mil.A("x", x), mil.A("y", y)),
+		of("add", x, mil.A("x", y), mil.A("y", x)),
+		of("add", y, mil.A("x", y), mil.A("y", y)),
+		of("add", z, mil.A("x", x)), of("mul", z, mil.A("y", x)), of("identity", z), of("add", z), {Type: "cast"},
+	}}}
+	if s := findStream(f, x); len(s.after) != 2 || s.after[1] != y {
+		t.Errorf("%+v", s)
+	}
+	if _, _, err := residuals(&mil.Function{Name: "infer"}, &coreml.Function{Name: "infer"}, 1, 0, true, false, 4); err == nil {
+		t.Error("a function without a body")
+	}
+	p := &anemll.Package{Chunks: []*anemll.Part{{Name: "chunk", Model: &coreml.Model{Functions: []coreml.Function{{Name: "infer"}}}}}}
+	p.InferFunction = "infer"
+	if sh := show(p, []int{0}, []int{0}, 4); !strings.Contains(sh.told[0], "no function infer") {
+		t.Errorf("%q", sh.told)
 	}
 }
 
