@@ -464,6 +464,9 @@ func (c *Config) parseRope(o object) error {
 		default:
 			return fmt.Errorf("%s.rope_type: found %q, want \"default\" or \"proportional\"", where, r.Type)
 		}
+		if a.Rotated == 0 {
+			return fmt.Errorf("%s.partial_rotary_factor: found %g, of which no pair of %d elements rotates", where, r.PartialRotaryFactor, a.HeadDim)
+		}
 	}
 	return nil
 }

@@ -3,8 +3,10 @@ package gemma4
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -212,6 +214,37 @@ func TestSharing(t *testing.T) {
 	}
 }
 
+// TestRotation has the tables of E2B: of the 256 frequencies of a full layer
+// the first 64 turn, by powers of 512, the whole head, not of the 128 elements
+// that turn.
+func TestRotation(t *testing.T) {
+	cfg, err := parse(encode(t, e2b()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range map[Kind]map[int]float64{
+		Sliding: {0: 1, 1: 0.930572, 127: 1.0746078e-4},
+		Full:    {0: 1, 1: 0.9474635, 32: 0.177827941, 63: 0.033376247},
+	} {
+		r := newRotation(k, cfg.Attention(k), 2000)
+		if n := map[Kind]int{Sliding: 128, Full: 64}[k]; r.cos.Rows() != 2000 || r.cos.Cols() != n || r.sin.Cols() != n {
+			t.Fatalf("%s: tables [%d, %d], want [2000, %d]", k, r.cos.Rows(), r.cos.Cols(), n)
+		}
+		for _, pos := range []int{0, 1, 1999} {
+			cos, sin := make([]float32, r.cos.Cols()), make([]float32, r.cos.Cols())
+			if err := errors.Join(r.cos.Float32(cos, pos), r.sin.Float32(sin, pos)); err != nil {
+				t.Fatal(err)
+			}
+			for i, f := range want {
+				angle := float64(pos) * f
+				if d := max(math.Abs(float64(cos[i])-math.Cos(angle)), math.Abs(float64(sin[i])-math.Sin(angle))); !(d <= 2e-4) {
+					t.Errorf("%s: pair %d turns by another angle than %g at position %d", k, i, angle, pos)
+				}
+			}
+		}
+	}
+}
+
 func TestParseConfigErrors(t *testing.T) {
 	rope := func(kind string, with change) change {
 		r := change{"full_attention": change{"partial_rotary_factor": 0.25, "rope_theta": 1e6, "rope_type": "proportional"},
@@ -260,6 +293,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"another rotation", rope("full", change{"rope_type": "llama3", "rope_theta": 1e6}), `rope_parameters.full_attention.rope_type|"llama3"`},
 		{"scaled", rope("full", change{"rope_type": "proportional", "rope_theta": 1e6, "factor": 8.0}), "rope_parameters.full_attention.factor|8"},
 		{"partial default", rope("sliding", change{"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}), "rope_parameters.sliding_attention.partial_rotary_factor|0.5"},
+		{"no rotation", rope("full", change{"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.001}), "rope_parameters.full_attention.partial_rotary_factor|0.001|512"},
 		{"small base", rope("sliding", change{"rope_type": "default", "rope_theta": 0.5}), "rope_parameters.sliding_attention.rope_theta|0.5"},
 		{"no base", rope("sliding", change{"rope_type": "default"}), "rope_theta"},
 		{"one rotation missing", change{"rope_parameters": change{"full_attention": change{"rope_type": "default", "rope_theta": 1e4}}}, "sliding_attention"},
@@ -308,7 +342,7 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		for i := range c.Layers {
 			p, a := c.Producer(i), c.Attention(c.Kinds[i])
-			if p < 0 || p > i || c.Kinds[p] != c.Kinds[i] || c.Shares(p) || a.HeadDim < 2 || a.HeadDim%2 != 0 || a.Rotated < 0 || a.Rotated > a.HeadDim/2 || c.QuerySize(i) > maxWidth || c.MLPSize(i) > maxWidth {
+			if p < 0 || p > i || c.Kinds[p] != c.Kinds[i] || c.Shares(p) || a.HeadDim < 2 || a.HeadDim%2 != 0 || a.Rotated < 1 || a.Rotated > a.HeadDim/2 || c.QuerySize(i) > maxWidth || c.MLPSize(i) > maxWidth {
 				t.Fatalf("%s: layer %d reads %d, %+v", data, i, p, *a)
 			}
 		}

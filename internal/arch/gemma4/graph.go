@@ -178,24 +178,16 @@ func (m *Model) Head(o arch.Options) (*mil.Function, error) {
 	return b.Build()
 }
 
-// tables holds the cosines and sines of both kinds of layers, at every
-// position.
-type tables [2]struct{ cos, sin *nn.Weight }
-
 // Chunk builds both functions of a range of layers.
 func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Function, err error) {
 	if first < 0 || last > m.cfg.Layers || first >= last {
 		return nil, nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
 	}
-	var t tables
-	for _, k := range []Kind{Sliding, Full} {
-		a := m.cfg.Attention(k)
-		t[k].cos, t[k].sin = nn.RotaryTables("rotary_"+k.String(), o.Context, nn.ProportionalInvFreq(a.Theta, a.HeadDim, a.Rotated))
-	}
-	if infer, err = m.function("infer", o, first, last, 1, &t); err != nil {
+	rot := [2]*rotation{Sliding: newRotation(Sliding, &m.cfg.Local, o.Context), Full: newRotation(Full, &m.cfg.Global, o.Context)}
+	if infer, err = m.function("infer", o, first, last, 1, rot); err != nil {
 		return nil, nil, err
 	}
-	prefill, err = m.function("prefill", o, first, last, o.Batch, &t)
+	prefill, err = m.function("prefill", o, first, last, o.Batch, rot)
 	return infer, prefill, err
 }
 
@@ -208,7 +200,7 @@ type kindValues struct {
 }
 
 // function builds the layers [first, last) over t tokens.
-func (m *Model) function(name string, o arch.Options, first, last, t int, tab *tables) (*mil.Function, error) {
+func (m *Model) function(name string, o arch.Options, first, last, t int, rot [2]*rotation) (*mil.Function, error) {
 	c := m.cfg
 	b := mil.NewBuilder(name, mil.CoreML8)
 	x := b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, t, c.Hidden))
@@ -239,7 +231,7 @@ func (m *Model) function(name string, o arch.Options, first, last, t int, tab *t
 		for slot, i := range c.Producers(k) {
 			v.slots[i] = slot
 		}
-		v.cos, v.sin = nn.RotaryAt(b, tab[k].cos, tab[k].sin, positions)
+		v.cos, v.sin = rot[k].at(b, positions)
 		if k == Full {
 			v.mask, v.cache = causal, nn.NewCache(b, states[k], current, t)
 		} else {

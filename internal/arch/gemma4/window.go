@@ -86,8 +86,7 @@ func (w window) open(b *mil.Builder, state *mil.Value, from, to int, positions, 
 	// (back >= 0) and not too far before it (back < size).
 	worst := intOp(b, "minimum", back, intOp(b, "sub", one(w.size-1), back))
 	worst = intOp(b, "minimum", worst, nn.Reshape(b, held, 1, 1, 1, w.length))
-	open := b.Op("fill", mil.A("shape", b.Const(mil.Ints(1, 1, t, w.length))), mil.A("value", b.Const(mil.Half(0))))
-	mask = forbid(b, intOp(b, "less", worst, one(0)), open)
+	mask = forbid(b, intOp(b, "less", worst, one(0)), constant(b, 0, 1, 1, t, w.length))
 
 	if from < to {
 		w.shift(b, state, from, to, current, t)

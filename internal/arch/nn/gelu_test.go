@@ -50,18 +50,3 @@ func TestSoftcap(t *testing.T) {
 	got := eval(t, []float32{0, 0.5, -1, 10}, []int{1, 4, 1, 1}, func(b *mil.Builder, x *mil.Value) *mil.Value { return Softcap(b, x, 30) })
 	near(t, got.Float, []float64{0, 30 * math.Tanh(0.5), 30 * math.Tanh(-1), 30}, 2e-2)
 }
-
-// TestProportionalInvFreq has E2B's full layers: of 256 frequencies the first
-// 64 turn, by powers of 512, the whole head, not of the 128 elements that
-// rotate.
-func TestProportionalInvFreq(t *testing.T) {
-	f := ProportionalInvFreq(1e6, 512, 64)
-	if len(f) != 256 {
-		t.Fatalf("%d frequencies, want 256", len(f))
-	}
-	for i, want := range map[int]float64{0: 1, 1: 0.9474635256553754, 32: 0.1778279410038923, 63: 0.033376246942920386, 64: 0, 255: 0} {
-		if d := math.Abs(float64(f[i]) - want); !(d <= 1e-6) {
-			t.Errorf("frequency %d is %v, want %v", i, f[i], want)
-		}
-	}
-}

@@ -1,0 +1,51 @@
+package gemma4
+
+import (
+	"math"
+
+	"anemone/internal/arch/nn"
+	"anemone/mil"
+)
+
+// rotation is how the layers of a kind turn their queries and keys: cosines
+// and sines [positions, Rotated], of the pairs of dimensions that turn. The
+// whole tables would be four times as large, a hundred megabytes per chunk for
+// long contexts; what is missing is put beside the rows of a call.
+type rotation struct {
+	cos, sin *nn.Weight
+	dim      int // of a head
+}
+
+func newRotation(k Kind, a *Attention, positions int) *rotation {
+	freq := nn.InvFreq(a.Theta, a.HeadDim)[:a.Rotated]
+	table := func(name string, f func(float64) float64) *nn.Weight {
+		return nn.Made("rotary_"+k.String()+name, nn.Table, []int{positions, len(freq)}, func(dst []float32, pos int) {
+			for i, q := range freq {
+				dst[i] = float32(f(float64(float32(pos) * q)))
+			}
+		}, nil).Plain()
+	}
+	return &rotation{cos: table("_cos", math.Cos), sin: table("_sin", math.Sin), dim: a.HeadDim}
+}
+
+// at returns the cosines and sines [1, 1, T, dim] at the positions [T] of a
+// call: those of pair i at i and i + dim/2, as rotate-half wants it. Pairs
+// that do not turn have 1 and 0.
+func (r *rotation) at(b *mil.Builder, positions *mil.Value) (cos, sin *mil.Value) {
+	cos, sin = nn.RotaryAt(b, r.cos, r.sin, positions)
+	t := positions.Type.Shape[0]
+	both := func(x *mil.Value, rest float64) *mil.Value {
+		n := r.dim/2 - r.cos.Cols()
+		if n == 0 {
+			return nn.Concat(b, -1, x, x)
+		}
+		still := constant(b, rest, 1, 1, t, n)
+		return nn.Concat(b, -1, x, still, x, still)
+	}
+	return both(cos, 1), both(sin, 0)
+}
+
+// constant returns an fp16 tensor of one value.
+func constant(b *mil.Builder, v float64, shape ...int) *mil.Value {
+	return b.Op("fill", mil.A("shape", b.Const(mil.Ints(shape...))), mil.A("value", b.Const(mil.Half(v))))
+}
