@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +99,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		fmt.Fprintln(stderr, interrupted(cmd))
 		status = exitInterrupted
 	case err.Error() != "":
-		fmt.Fprintf(stderr, "anemone: %s\n", message(err))
+		fmt.Fprintf(stderr, "anemone: %s\n", printable(message(err)))
 	}
 	return status
 }
@@ -109,7 +111,8 @@ func verdict(c *cobra.Command) bool {
 }
 
 // output remembers the first error of writing, which most of what prints does
-// not look at, and writes nothing after it.
+// not look at, and writes nothing after it. It keeps a terminal from obeying
+// what files of strangers say.
 type output struct {
 	w   io.Writer
 	err error
@@ -119,9 +122,29 @@ func (o *output) Write(b []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
-	n, err := o.w.Write(b)
-	o.err = err
-	return n, err
+	if _, o.err = io.WriteString(o.w, printable(string(b))); o.err != nil {
+		return 0, o.err
+	}
+	return len(b), nil
+}
+
+// printable returns text with control characters other than tabs and ends of
+// lines written out, such as \x1b.
+func printable(s string) string {
+	hostile := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+	if !strings.ContainsFunc(s, hostile) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		if hostile(r) {
+			fmt.Fprintf(&b, "\\x%02x", r)
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(s[i:])
+		b.WriteString(s[i : i+n]) // bytes that are not UTF-8 stay
+	}
+	return b.String()
 }
 
 // message words an error for people. The sentinels that programs look for add

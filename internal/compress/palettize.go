@@ -45,11 +45,14 @@ func (o *Options) context() context.Context {
 	return o.Context
 }
 
+// maxWorkers is more than any machine has cores; each costs memory.
+const maxWorkers = 1024
+
 func (o *Options) workers() int {
 	if o.Workers <= 0 {
 		return runtime.GOMAXPROCS(0)
 	}
-	return o.Workers
+	return min(o.Workers, maxWorkers)
 }
 
 func (o *Options) progress(n int) {

@@ -29,6 +29,9 @@ const (
 	Float16
 )
 
+// maxWorkers is more than any machine has cores; each costs memory.
+const maxWorkers = 1024
+
 // Options are choices of a caller. The zero value is the usual one.
 type Options struct {
 	Numerics Numerics
@@ -143,6 +146,7 @@ func New(m *coreml.Model, o Options) (*Model, error) {
 	if e.opts.Workers <= 0 {
 		e.opts.Workers = runtime.GOMAXPROCS(0)
 	}
+	e.opts.Workers = min(e.opts.Workers, maxWorkers)
 	e.pool = newPool(e.opts.Workers)
 	return e, nil
 }
