@@ -342,3 +342,45 @@ func listing(f *mil.Function) string {
 	}
 	return s
 }
+
+// TestStateInBlocks has blocks that use what was read from a state before an
+// update that stands before them.
+func TestStateInBlocks(t *testing.T) {
+	half := mil.TensorOf(mil.Float16, 4, 3)
+	p := &mil.Value{Name: "p", Type: bool0}
+	s := &mil.Value{Name: stateName, Type: mil.StateOf(mil.Float16, 4, 3)}
+	read := node("read_state", "read", half, mil.A("input", s))
+	row := mil.Imm(&mil.Literal{Type: mil.TensorOf(mil.Float16, 1, 3), Floats: []float64{100, 101, 102}})
+	update := node("slice_update", "update", half, mil.A("x", read.Results[0]), mil.A("update", row), mil.A("begin", mil.Imm(mil.Ints(1, 0))), mil.A("end", mil.Imm(mil.Ints(2, 3))))
+	write := &mil.Operation{Type: "write_state", Name: "write", Args: []mil.Arg{mil.A("data", update.Results[0]), mil.A("input", s)}}
+	yes := node("identity", "yes", half, mil.A("x", read.Results[0]))
+	no := node("add", "no", half, mil.A("x", read.Results[0]), mil.A("y", mil.Imm(mil.Half(1))))
+	cond := &mil.Operation{Type: "cond", Name: "c", Args: []mil.Arg{mil.A("pred", p)}, Blocks: []*mil.Block{{Ops: []*mil.Operation{yes}, Outputs: yes.Results}, {Ops: []*mil.Operation{no}, Outputs: no.Results}}}
+	cond.Results = []*mil.Value{{Name: "out", Type: half, Op: cond}}
+	f := &mil.Function{Name: "main", Opset: mil.CoreML8, Inputs: []*mil.Value{p, s}, Body: &mil.Block{Ops: []*mil.Operation{read, update, write, cond}, Outputs: cond.Results}}
+	for _, o := range []Options{{}, {NoFusion: true}, {Numerics: Float16}} {
+		m := modelOf(t, f, o)
+		for k := range 2 {
+			st, err := m.NewState()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Write(stateName, runner.Floats(mil.Float16, startRows, 4, 3)); err != nil {
+				t.Fatal(err)
+			}
+			out := predict(t, m, "main", runner.Values{"p": {DType: mil.Bool, Int: []int32{int32(k)}}}, st)
+			for i, v := range startRows {
+				if want := v + float32(1-k); out["out"].Float[i] != want {
+					t.Errorf("%+v, p %d: element %d is %v, want %v", o, k, i, out["out"].Float[i], want)
+				}
+			}
+			now, _ := st.Read(stateName)
+			if got := now.Float[3:6]; !slices.Equal(got, []float32{100, 101, 102}) {
+				t.Errorf("state holds %v", got)
+			}
+		}
+		if p := (*m.funcs[0].plans.Load())[0]; p.dynamic != nil {
+			t.Error("interpreted")
+		}
+	}
+}
