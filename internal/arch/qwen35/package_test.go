@@ -537,6 +537,63 @@ func TestFunctionsShareWeights(t *testing.T) {
 	}
 }
 
+// TestHalvedGates: projections that a sigmoid follows hold half their weights,
+// so that no scale follows them, which Core ML would fold into the weights.
+func TestHalvedGates(t *testing.T) {
+	for _, c := range trained {
+		m := openModel(t, testutil.Data(t, "checkpoints", c.checkpoint))
+		infer, prefill, err := m.Chunk(arch.Options{Context: 128, Batch: 64}, 0, m.cfg.Layers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []*mil.Function{infer, prefill} {
+			users := map[*mil.Value][]string{}
+			gates := map[*mil.Value]string{}
+			f.Body.Walk(func(op *mil.Operation) bool {
+				for _, a := range op.Args {
+					for _, v := range a.Values {
+						users[v] = append(users[v], op.Type)
+					}
+				}
+				if op.Type == "conv" {
+					w := op.Value("weight").Name
+					if strings.Contains(w, "_gate_") && strings.Contains(w, "q_proj") || strings.Contains(w, "in_proj_b") || strings.Contains(w, "shared_expert_gate_weight") {
+						gates[op.Results[0]] = w
+					}
+				}
+				return true
+			})
+			want := len(m.cfg.Full) // an output gate or a rate for each layer
+			if m.cfg.MoE != nil {
+				want *= 2
+			}
+			if len(gates) != want {
+				t.Errorf("%s, %s: %d gates, want %d", c.checkpoint, f.Name, len(gates), want)
+			}
+			for v, w := range gates {
+				if !slices.Equal(users[v], []string{"tanh"}) {
+					t.Errorf("%s, %s: what follows %s is %q, want tanh", c.checkpoint, f.Name, w, users[v])
+				}
+			}
+		}
+		for i, l := range m.layers {
+			if l.attention == nil {
+				continue
+			}
+			// The last row of the gates is the last row of the tensor.
+			q, hidden := m.set.Layers[i].Attention.Q, m.cfg.Hidden
+			got, want := make([]float32, hidden), make([]float32, hidden)
+			if err := l.attention.gate.Float32(got, m.cfg.QuerySize()-1); err != nil {
+				t.Fatal(err)
+			}
+			q.Float32(want, q.Len()-hidden)
+			if !same(got, scaled(want, 0.5)) {
+				t.Errorf("%s: the gate of layer %d is not half of its rows", c.checkpoint, i)
+			}
+		}
+	}
+}
+
 func TestOptionErrors(t *testing.T) {
 	for _, c := range []struct {
 		o    anemll.Options
