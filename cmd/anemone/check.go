@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -84,6 +85,7 @@ could not be made.`,
 	f.IntVar(&c.jobs, "jobs", 0, "cores to use (default all)")
 	f.BoolVar(&c.asJSON, "json", false, "print everything as JSON")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "list every operation of the plan")
+	complete(cmd, "numerics", "fp32", "fp16")
 	return cmd
 }
 
@@ -116,6 +118,9 @@ func (c *checker) run(cmd *cobra.Command, dir string) error {
 	compare := c.o.Checkpoint != "" || c.o.Golden != "" || c.text != ""
 	if !compare && !c.bench && !c.plan {
 		return &statusError{exitUsage, fmt.Errorf("nothing to do: give --hf CHECKPOINT or --golden FILE to compare with, --text FILE to compare prefill with infer, --bench or --plan\nSee '%s --help'", cmd.CommandPath())}
+	}
+	if err := c.limitsOK(cmd); err != nil {
+		return &statusError{exitUsage, err}
 	}
 	out := checkOutput{Package: dir, Numerics: c.numerics.String(), Problems: []string{}}
 	bar := newProgress(cmd.ErrOrStderr(), c.asJSON)
@@ -177,6 +182,28 @@ func (c *checker) run(cmd *cobra.Command, dir string) error {
 		return &statusError{exitFailed, nil}
 	}
 	return err
+}
+
+// limitsOK refuses numbers that would let everything pass, or nothing.
+func (c *checker) limitsOK(cmd *cobra.Command) error {
+	for _, l := range []struct {
+		flag      string
+		v, lo, hi float64
+	}{{"min-cosine", c.limits.MinCosine, -1, 1}, {"max-kl", c.limits.MaxKL, 0, math.MaxFloat64}, {"min-top1", c.limits.MinTop1, 0, 1}} {
+		if cmd.Flags().Changed(l.flag) && !(l.v >= l.lo && l.v <= l.hi) {
+			if l.hi > 1 {
+				return fmt.Errorf("--%s %v: want a number from %v on", l.flag, l.v, l.lo)
+			}
+			return fmt.Errorf("--%s %v: want a number from %v to %v", l.flag, l.v, l.lo, l.hi)
+		}
+	}
+	if c.jobs < 0 {
+		return fmt.Errorf("--jobs %d: want 0 or more", c.jobs)
+	}
+	if c.o.Tokens < 0 {
+		return fmt.Errorf("--tokens %d: want 0 or more", c.o.Tokens)
+	}
+	return nil
 }
 
 func (c *checker) compare(cmd *cobra.Command, m *session.Model, bar *progress) (*check.Report, error) {

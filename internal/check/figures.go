@@ -55,10 +55,12 @@ func (c *comparer) compare(r, l []float32) Point {
 		rSum += math.Exp(float64(rv) - rMax)
 		lSum += math.Exp(float64(l[i]) - lMax)
 	}
-	// log p - log q = (r - l) - shift
-	shift := rMax + math.Log(rSum) - lMax - math.Log(lSum)
+	// log p - log q, each from its own maximum: the difference of two large
+	// logits would lose what is to be measured.
+	rLog, lLog := math.Log(rSum), math.Log(lSum)
 	for i, rv := range r {
-		p.KL += math.Exp(float64(rv)-rMax) / rSum * (float64(rv) - float64(l[i]) - shift)
+		a, b := float64(rv)-rMax, float64(l[i])-lMax
+		p.KL += math.Exp(a) / rSum * ((a - rLog) - (b - lLog))
 	}
 	// It is never negative but for rounding.
 	p.KL = max(p.KL, 0)

@@ -156,3 +156,21 @@ func BenchmarkCompare(b *testing.B) {
 		c.compare(r, l)
 	}
 }
+
+// TestLargeLogits: far from zero KL still says what separates the rows.
+func TestLargeLogits(t *testing.T) {
+	var c comparer
+	r, l := []float32{3e38, 0, -3e38}, []float32{-3e38, 0, 3e38}
+	if p := c.compare(r, l); !(p.KL > 1e38) || p.Top1 {
+		t.Errorf("opposite rows: KL %v, top-1 %v", p.KL, p.Top1)
+	}
+	if p := c.compare(r, r); p.KL != 0 {
+		t.Errorf("a row and itself: KL %v", p.KL)
+	}
+	// 1e6 and 1e6 + 1 against equal logits: p = 1/(1+e), e/(1+e), q = 1/2.
+	e := math.E
+	want := 1/(1+e)*math.Log(2/(1+e)) + e/(1+e)*math.Log(2*e/(1+e))
+	if p := c.compare([]float32{1e6, 1e6 + 1}, []float32{5e6, 5e6}); math.Abs(p.KL-want) > 1e-12 {
+		t.Errorf("KL %v, want %v", p.KL, want)
+	}
+}
