@@ -145,6 +145,7 @@ func (m *Model) Prepare(r Request) (prompt []int32, o session.Options, err error
 		}
 		prompt = m.Tokenizer.Encode(text, false) // the template has the bos
 		o.Pinned = m.pinned(r, prompt)
+		o.Turn = m.common(r, r.Messages, prompt)
 	} else {
 		prompt = m.Tokenizer.Encode(r.Prompt, true)
 	}
@@ -191,9 +192,15 @@ func (m *Model) pinned(r Request, prompt []int32) int {
 	if r.Messages[0].Role != "system" {
 		return 0
 	}
+	return m.common(r, r.Messages[:1], prompt)
+}
+
+// common counts the tokens at the start of the prompt that messages give
+// without what opens an answer: a later prompt begins with the same ones.
+func (m *Model) common(r Request, messages []chat.Message, prompt []int32) int {
 	c := r.Chat
 	c.AddGenerationPrompt = false
-	text, err := m.Template.Render(r.Messages[:1], c)
+	text, err := m.Template.Render(messages, c)
 	if err != nil {
 		return 0 // some templates want a user message
 	}

@@ -102,6 +102,9 @@ func TestSystemPromptIsPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := m.Tokenizer.Decode(prompt[:o.Turn], false); !strings.HasSuffix(got, "<|im_start|>user\nHello<|im_end|>\n") {
+		t.Errorf("the turn: %q", got)
+	}
 	if got := m.Tokenizer.Decode(prompt[:o.Pinned], false); got != "<|im_start|>system\nYou tell stories about foxes.<|im_end|>\n" {
 		t.Errorf("pinned: %q", got)
 	}
