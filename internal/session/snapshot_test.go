@@ -151,6 +151,9 @@ func sameBits(a, b []float32) bool { return slices.Equal(floatBits(a), floatBits
 // the same bits: at the edges of blocks and inside of them, in one that has
 // been elsewhere meanwhile, through rows of states and through whole ones.
 func TestSnapshotContinues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("arithmetic on one goroutine, twenty times slower under the race detector; runs without -short")
+	}
 	for _, c := range converted {
 		for name, load := range map[string]session.Loader{"rows": loadEngine, "whole states": loadOnly} {
 			t.Run(fmt.Sprintf("%s, %s", c.name, name), func(t *testing.T) {
@@ -158,7 +161,7 @@ func TestSnapshotContinues(t *testing.T) {
 				r := rand.New(rand.NewPCG(7, 8))
 				ids, other := randomIDs(r, c.context), randomIDs(r, c.context)
 				cuts := []int{1, 15, 16, 17, 27, 32, 40, 64, 83, 128, 201} // in blocks of 16
-				if name == "whole states" || c.rewindable || testing.Short() {
+				if name == "whole states" || c.rewindable {
 					cuts = []int{16, 27, 83}
 				}
 				for _, at := range cuts {
@@ -220,6 +223,9 @@ func TestSnapshotContinues(t *testing.T) {
 
 // A hundred random edits of a history give what a fresh session gives.
 func TestRandomEdits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("arithmetic on one goroutine, twenty times slower under the race detector; runs without -short")
+	}
 	for _, c := range converted {
 		t.Run(c.name, func(t *testing.T) {
 			m := convert(t, c.checkpoint, c.context, c.batch, loadEngine)
@@ -231,7 +237,7 @@ func TestRandomEdits(t *testing.T) {
 			branches := [][]int32{history}
 			reused, fed, most := 0, 0, 0
 			edits := 100
-			if c.rewindable || testing.Short() {
+			if c.rewindable {
 				edits = 30
 			}
 			for edit := range edits {
