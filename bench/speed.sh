@@ -17,7 +17,7 @@ for ((i = 0; i < rounds; i++)); do
 	"${TMPDIR:-/tmp}/anemone-speed" check "$package" --bench --json | python3 -c '
 import json, sys
 b = json.load(sys.stdin)["bench"]
-print("anemone", b["prefill"]["median"], b["decode"]["median"])'
+print("anemone", b["prefill_tokens_per_second"]["median"], b["decode_tokens_per_second"]["median"])'
 	"$llama" -m "$gguf" -t "$cores" -p 512 -n 64 -r 1 -o json 2>/dev/null | python3 -c '
 import json, sys
 r = json.load(sys.stdin)
