@@ -73,6 +73,15 @@ func (r *Reader) Close() error {
 	return platform.Munmap(r.b)
 }
 
+// Release gives the pages of the file that were read back to the system. A
+// walk of all records would else count, with the pages that the system maps
+// around each, as much memory as the file.
+func (r *Reader) Release() {
+	if r.mapped && !r.closed.Load() {
+		platform.Discard(r.b)
+	}
+}
+
 // Size returns the size of the file in bytes.
 func (r *Reader) Size() int64 { return int64(len(r.b)) }
 

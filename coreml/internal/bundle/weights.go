@@ -118,6 +118,9 @@ func (w *Weights) compare(file string) error {
 		return fmt.Errorf("it holds %d weights, the model has %d: not written for this model", r.Len(), w.Plan.Len())
 	}
 	for i := range w.Plan.Len() {
+		if i%16 == 0 {
+			r.Release()
+		}
 		want, name := w.Plan.Record(i)
 		have, err := r.Record(want.Offset)
 		if err != nil {
