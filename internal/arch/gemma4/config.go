@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"anemone/internal/arch/gemma"
 	"anemone/internal/checkpoint"
 )
 
@@ -55,19 +56,13 @@ type Attention struct {
 }
 
 // Kind is a kind of attention.
-type Kind uint8
+type Kind = gemma.Kind
 
 // Kinds of layers.
 const (
-	Sliding Kind = iota // attends to a window
-	Full                // attends to the whole context
+	Sliding = gemma.Sliding // attends to a window
+	Full    = gemma.Full    // attends to the whole context
 )
-
-// String returns the name that meta.yaml uses.
-func (k Kind) String() string { return [...]string{"sliding", "full"}[k] }
-
-// layerType is the name that config.json uses.
-func (k Kind) layerType() string { return k.String() + "_attention" }
 
 // Attention returns what layers of a kind have.
 func (c *Config) Attention(k Kind) *Attention {
@@ -317,14 +312,11 @@ func (c *Config) parseLayers(o object) error {
 		return fmt.Errorf("%slayer_types: found %d entries, want num_hidden_layers, %d", o.at(), len(types), c.Layers)
 	}
 	for i, t := range types {
-		switch t {
-		case Sliding.layerType():
-			c.Kinds = append(c.Kinds, Sliding)
-		case Full.layerType():
-			c.Kinds = append(c.Kinds, Full)
-		default:
-			return fmt.Errorf("%slayer_types[%d]: found %q, want \"sliding_attention\" or \"full_attention\"", o.at(), i, t)
+		k, err := gemma.ParseKind(t)
+		if err != nil {
+			return fmt.Errorf("%slayer_types[%d]: %w", o.at(), i, err)
 		}
+		c.Kinds = append(c.Kinds, k)
 	}
 	c.Kinds[c.Layers-1] = Full // whatever is said, as in transformers
 
@@ -342,7 +334,7 @@ func (c *Config) parseLayers(o object) error {
 	// Every package declares both caches.
 	for _, k := range []Kind{Sliding, Full} {
 		if len(c.Producers(k)) == 0 {
-			return fmt.Errorf("%slayer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.at(), k.layerType())
+			return fmt.Errorf("%slayer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.at(), k.LayerType())
 		}
 	}
 	return nil
@@ -415,7 +407,7 @@ func (c *Config) perLayerConfig(o object) error {
 	for i, d := range dims {
 		k := c.Kinds[i]
 		if f, ok := first[k]; ok && dims[f] != d {
-			return fmt.Errorf("%s%s: layers %d and %d have heads of %d and %d elements, but both are %s", o.at(), key, f, i, dims[f], d, k.layerType())
+			return fmt.Errorf("%s%s: layers %d and %d have heads of %d and %d elements, but both are %s", o.at(), key, f, i, dims[f], d, k.LayerType())
 		} else if !ok {
 			first[k] = i
 		}
@@ -438,11 +430,11 @@ func (c *Config) parseRope(o object) error {
 		}
 		if o.Has("rope_parameters") {
 			var err error
-			if r, err = o.RopeFor(k.layerType()); err != nil {
+			if r, err = o.RopeFor(k.LayerType()); err != nil {
 				return err
 			}
 		}
-		where := o.at() + "rope_parameters." + k.layerType()
+		where := o.at() + "rope_parameters." + k.LayerType()
 		// Below 1 the frequencies would rise; infinite ones would stay silent.
 		if !(r.Theta >= 1 && r.Theta <= math.MaxFloat32) {
 			return fmt.Errorf("%s.rope_theta: found %g, want a number from 1 to %g", where, r.Theta, math.MaxFloat32)

@@ -226,13 +226,13 @@ func TestRotation(t *testing.T) {
 		Sliding: {0: 1, 1: 0.930572, 127: 1.0746078e-4},
 		Full:    {0: 1, 1: 0.9474635, 32: 0.177827941, 63: 0.033376247},
 	} {
-		r := newRotation(k, cfg.Attention(k), 2000)
-		if n := map[Kind]int{Sliding: 128, Full: 64}[k]; r.cos.Rows() != 2000 || r.cos.Cols() != n || r.sin.Cols() != n {
-			t.Fatalf("%s: tables [%d, %d], want [2000, %d]", k, r.cos.Rows(), r.cos.Cols(), n)
+		r := (&Model{cfg: cfg}).rotations(2000)[k]
+		if n := map[Kind]int{Sliding: 128, Full: 64}[k]; r.Cos.Rows() != 2000 || r.Cos.Cols() != n || r.Sin.Cols() != n {
+			t.Fatalf("%s: tables [%d, %d], want [2000, %d]", k, r.Cos.Rows(), r.Cos.Cols(), n)
 		}
 		for _, pos := range []int{0, 1, 1999} {
-			cos, sin := make([]float32, r.cos.Cols()), make([]float32, r.cos.Cols())
-			if err := errors.Join(r.cos.Float32(cos, pos), r.sin.Float32(sin, pos)); err != nil {
+			cos, sin := make([]float32, r.Cos.Cols()), make([]float32, r.Cos.Cols())
+			if err := errors.Join(r.Cos.Float32(cos, pos), r.Sin.Float32(sin, pos)); err != nil {
 				t.Fatal(err)
 			}
 			for i, f := range want {

@@ -12,7 +12,8 @@
 //     what the last layer of their kind before them has stored.
 //
 // For contexts much longer than the window, the cache of the sliding layers
-// is a block-shifting window; see [window]. A package then cannot be rewound.
+// is a block-shifting window; see [gemma.Caches]. A package then cannot be
+// rewound.
 //
 // Left out are the vision and audio towers, and refused are models with
 // shared projections for keys and values (attention_k_eq_v: 12B and 31B) and

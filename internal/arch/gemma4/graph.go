@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"anemone/internal/arch"
+	"anemone/internal/arch/gemma"
 	"anemone/internal/arch/nn"
 	"anemone/internal/checkpoint"
 	"anemone/mil"
@@ -12,12 +13,6 @@ import (
 
 // Architecture is the registry's entry for Gemma 4.
 var Architecture = arch.Architecture{ModelTypes: []string{"gemma4", "gemma4_text"}, Open: Open}
-
-// Names of the states.
-const (
-	localState  = "model_model_kv_cache_local"
-	globalState = "model_model_kv_cache_global"
-)
 
 // Model is a Gemma 4 checkpoint that can be converted and computed.
 type Model struct {
@@ -29,10 +24,7 @@ type Model struct {
 	perLayerModel, perLayerNorm, finalNorm *nn.Weight // the norm divided by sqrt(2)
 	head                                   *checkpoint.Tensor
 	layers                                 []layer
-
-	// dropping makes the caches of the first version of the layout; see
-	// [window]. Only tests do.
-	dropping bool
+	caches                                 gemma.Caches
 }
 
 // layer holds the weights of one decoder layer as the graph uses them. They
@@ -69,6 +61,11 @@ func Open(ck *checkpoint.Checkpoint) (arch.Model, error) {
 		perLayerModel: nn.LinearAll(set.PerLayerModel),
 		perLayerNorm:  nn.Vec(set.PerLayerNorm).Scaled(float32(math.Sqrt(0.5))),
 		finalNorm:     nn.Vec(set.FinalNorm),
+		caches: gemma.Caches{
+			Window: cfg.Window, KVHeads: cfg.KVHeads,
+			HeadDim: [2]int{Sliding: cfg.Local.HeadDim, Full: cfg.Global.HeadDim},
+			Layers:  [2][]int{Sliding: cfg.Producers(Sliding), Full: cfg.Producers(Full)},
+		},
 	}
 	for _, l := range set.Layers {
 		g := layer{
@@ -102,10 +99,7 @@ func (m *Model) Extension(o arch.Options) arch.Extension {
 	c := m.cfg
 	x := arch.Extension{
 		LocalAttentionWindow: c.Window, FinalLogitSoftcap: c.Softcap, PerLayerInputs: c.Layers * c.PerLayer,
-		KVSharedLayers: map[int]int{},
-	}
-	if w := m.window(o); w.kind != whole {
-		x.LocalCacheLength = w.length
+		KVSharedLayers: map[int]int{}, LocalCacheLength: m.caches.LocalLength(o), States: m.caches.States(o),
 	}
 	for i, k := range c.Kinds {
 		x.LayerTypes = append(x.LayerTypes, k.String())
@@ -113,20 +107,7 @@ func (m *Model) Extension(o arch.Options) arch.Extension {
 			x.KVSharedLayers[i] = c.Producer(i)
 		}
 	}
-	local, global := m.states(o)
-	x.States = []arch.State{
-		{Name: localState, Shape: local, Layers: c.Producers(Sliding)},
-		{Name: globalState, Shape: global, Layers: c.Producers(Full)},
-	}
 	return x
-}
-
-// states returns the shapes of the caches: a slot for each layer that stores
-// keys and values, side by side.
-func (m *Model) states(o arch.Options) (local, global []int) {
-	c := m.cfg
-	return []int{len(c.Producers(Sliding)), 2 * c.KVHeads, m.window(o).length, c.Local.HeadDim},
-		[]int{len(c.Producers(Full)), 2 * c.KVHeads, o.Context, c.Global.HeadDim}
 }
 
 // Embeddings looks the token's rows of the embedding table up, and computes
@@ -154,28 +135,7 @@ func (m *Model) Embeddings(arch.Options) (*mil.Function, error) {
 // Head multiplies the last token's normed state by the head, in parts, and
 // bounds the logits.
 func (m *Model) Head(o arch.Options) (*mil.Function, error) {
-	c := m.cfg
-	b := mil.NewBuilder("main", mil.CoreML8)
-	x := b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, 1, c.Hidden))
-	if c.Softcap > 0 {
-		// The soft cap's division is done here: behind the products it would be
-		// a constant that compilers fold into the weights.
-		x = nn.Scale(b, x, 1/c.Softcap)
-	}
-	x = nn.ToChannels(b, x)
-	from := 0
-	for i, n := range arch.SplitVocab(c.Vocab, o.SplitHead) {
-		if n == 0 {
-			return nil, fmt.Errorf("a vocabulary of %d does not split into %d parts", c.Vocab, o.SplitHead)
-		}
-		y := nn.Project(b, x, nn.Linear(m.head, from, from+n), nil)
-		if c.Softcap > 0 {
-			y = nn.Softcap(b, y, c.Softcap)
-		}
-		b.Output(fmt.Sprintf("logits%d", i+1), nn.FromChannels(b, y))
-		from += n
-	}
-	return b.Build()
+	return gemma.Head(m.head, m.cfg.Softcap, o)
 }
 
 // Chunk builds both functions of a range of layers.
@@ -183,7 +143,7 @@ func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Func
 	if first < 0 || last > m.cfg.Layers || first >= last {
 		return nil, nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
 	}
-	rot := [2]*rotation{Sliding: newRotation(Sliding, &m.cfg.Local, o.Context), Full: newRotation(Full, &m.cfg.Global, o.Context)}
+	rot := m.rotations(o.Context)
 	if infer, err = m.function("infer", o, first, last, 1, rot); err != nil {
 		return nil, nil, err
 	}
@@ -191,58 +151,34 @@ func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Func
 	return infer, prefill, err
 }
 
-// kindValues is what the layers of one kind share within a function.
-type kindValues struct {
-	cos, sin *mil.Value // of the call's positions [1, 1, T, HeadDim]
-	mask     *mil.Value // [1, 1, T, length of the cache]
-	cache    *nn.Cache
-	slots    map[int]int // layer that stores keys and values to its slot
+// rotations returns the rotary tables of both kinds of layers.
+func (m *Model) rotations(positions int) (rot [2]*gemma.Rotation) {
+	for _, k := range []Kind{Sliding, Full} {
+		a := m.cfg.Attention(k)
+		rot[k] = gemma.NewRotation(k, nn.InvFreq(a.Theta, a.HeadDim)[:a.Rotated], a.HeadDim, positions)
+	}
+	return rot
 }
 
 // function builds the layers [first, last) over t tokens.
-func (m *Model) function(name string, o arch.Options, first, last, t int, rot [2]*rotation) (*mil.Function, error) {
+func (m *Model) function(name string, o arch.Options, first, last, t int, rot [2]*gemma.Rotation) (*mil.Function, error) {
 	c := m.cfg
 	b := mil.NewBuilder(name, mil.CoreML8)
 	x := b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, t, c.Hidden))
-	positions := b.Input("position_ids", mil.TensorOf(mil.Int32, t))
-	causal := b.Input("causal_mask", mil.TensorOf(mil.Float16, 1, 1, t, o.Context))
-	current := b.Input("current_pos", mil.TensorOf(mil.Int32, 1))
-	ple := b.Input("per_layer_inputs", mil.TensorOf(mil.Float16, 1, t, c.Layers*c.PerLayer))
-	localShape, globalShape := m.states(o)
-	states := [2]*mil.Value{
-		Sliding: b.Input(localState, mil.StateOf(mil.Float16, localShape...)),
-		Full:    b.Input(globalState, mil.StateOf(mil.Float16, globalShape...)),
+	call := gemma.Call{
+		Tokens:    t,
+		Positions: b.Input("position_ids", mil.TensorOf(mil.Int32, t)),
+		Causal:    b.Input("causal_mask", mil.TensorOf(mil.Float16, 1, 1, t, o.Context)),
+		Current:   b.Input("current_pos", mil.TensorOf(mil.Int32, 1)),
 	}
-
+	ple := b.Input("per_layer_inputs", mil.TensorOf(mil.Float16, 1, t, c.Layers*c.PerLayer))
 	// Layers become an axis of their own: a slice of one has a small offset
 	// then (some engines take none above 4094).
 	ple = nn.Reshape(b, ple, 1, t, c.Layers, c.PerLayer)
-	var kinds [2]*kindValues
-	for _, k := range []Kind{Sliding, Full} {
-		used := false
-		for i := first; i < last; i++ {
-			used = used || c.Kinds[i] == k
-		}
-		if !used {
-			x = nn.Touch(b, x, states[k])
-			continue
-		}
-		v := &kindValues{slots: map[int]int{}}
-		for slot, i := range c.Producers(k) {
-			v.slots[i] = slot
-		}
-		v.cos, v.sin = rot[k].at(b, positions)
-		if k == Full {
-			v.mask, v.cache = causal, nn.NewCache(b, states[k], current, t)
-		} else {
-			from, to := m.stored(k, first, last)
-			v.mask, v.cache = m.window(o).open(b, states[k], from, to, positions, current, causal, t)
-		}
-		kinds[k] = v
-	}
+	x, views := m.caches.Open(b, o, x, call, c.Kinds, first, last, rot)
 	for i := first; i < last; i++ {
 		done := b.Scope(fmt.Sprintf("layers_%d", i))
-		x = m.layer(b, i, x, ple, kinds[c.Kinds[i]])
+		x = m.layer(b, i, x, ple, views[c.Kinds[i]])
 		done()
 	}
 	if last == c.Layers {
@@ -255,37 +191,23 @@ func (m *Model) function(name string, o arch.Options, first, last, t int, rot [2
 	return b.Build()
 }
 
-// stored returns the range of slots that belong to layers [first, last).
-func (m *Model) stored(k Kind, first, last int) (from, to int) {
-	for _, i := range m.cfg.Producers(k) {
-		if i < first {
-			from++
-		}
-		if i < last {
-			to++
-		}
-	}
-	return from, to
-}
-
 // layer is one decoder layer over the residual stream x [1, T, H], with the
 // inputs of all layers ple [1, T, Layers, PerLayer].
-func (m *Model) layer(b *mil.Builder, index int, x, ple *mil.Value, kind *kindValues) *mil.Value {
+func (m *Model) layer(b *mil.Builder, index int, x, ple *mil.Value, view *gemma.View) *mil.Value {
 	c, l := m.cfg, &m.layers[index]
 	dim := c.Attention(c.Kinds[index]).HeadDim
 
 	// Attention. Its scores are not scaled: the queries' norm does that.
 	h := nn.ToChannels(b, nn.RMSNorm(b, x, l.inputNorm, c.Eps))
 	q := nn.Heads(b, nn.Project(b, h, l.q, nil), c.Heads, dim)
-	q = nn.Rotary(b, nn.RMSNorm(b, q, l.qNorm, c.Eps), kind.cos, kind.sin)
+	q = view.Rotate(nn.RMSNorm(b, q, l.qNorm, c.Eps))
 	if l.k != nil {
 		k := nn.Heads(b, nn.Project(b, h, l.k, nil), c.KVHeads, dim)
-		k = nn.Rotary(b, nn.RMSNorm(b, k, l.kNorm, c.Eps), kind.cos, kind.sin)
+		k = view.Rotate(nn.RMSNorm(b, k, l.kNorm, c.Eps))
 		v := nn.RMSNorm(b, nn.Heads(b, nn.Project(b, h, l.v, nil), c.KVHeads, dim), nil, c.Eps)
-		kind.cache.Write(kind.slots[index], nn.Concat(b, 1, k, v))
+		view.Store(index, k, v)
 	}
-	kv := kind.cache.Read(kind.slots[c.Producer(index)])
-	a := nn.Attention(b, q, nn.Slice(b, kv, 1, 0, c.KVHeads), nn.Slice(b, kv, 1, c.KVHeads, 2*c.KVHeads), kind.mask, 1)
+	a := view.Attend(c.Producer(index), q)
 	h = nn.FromChannels(b, nn.Project(b, nn.MergeHeads(b, a), l.o, nil))
 	x = nn.Add(b, x, nn.RMSNorm(b, h, l.postNorm, c.Eps))
 

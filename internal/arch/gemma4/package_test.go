@@ -17,6 +17,7 @@ import (
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
 	"anemone/internal/arch/dense"
+	"anemone/internal/arch/gemma"
 	"anemone/internal/checkpoint"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
@@ -32,7 +33,7 @@ var registry = arch.Registry{Architecture}
 var firstVersion = arch.Registry{{ModelTypes: Architecture.ModelTypes, Open: func(ck *checkpoint.Checkpoint) (arch.Model, error) {
 	m, err := Open(ck)
 	if err == nil {
-		m.(*Model).dropping = true
+		m.(*Model).caches.Dropping = true
 	}
 	return m, err
 }}}
@@ -586,11 +587,11 @@ func TestOneUpdatePerLayer(t *testing.T) {
 		context, first, last int
 		want                 map[string]int
 	}{
-		{64, 0, 9, map[string]int{localState: 4, globalState: 2}},
-		{256, 0, 9, map[string]int{localState: 5, globalState: 2}},
-		{256, 3, 6, map[string]int{localState: 3, globalState: 1}},
+		{64, 0, 9, map[string]int{gemma.LocalState: 4, gemma.GlobalState: 2}},
+		{256, 0, 9, map[string]int{gemma.LocalState: 5, gemma.GlobalState: 2}},
+		{256, 3, 6, map[string]int{gemma.LocalState: 3, gemma.GlobalState: 1}},
 		{256, 6, 9, map[string]int{}},
-		{256, 2, 3, map[string]int{globalState: 1}},
+		{256, 2, 3, map[string]int{gemma.GlobalState: 1}},
 	} {
 		infer, prefill, err := m.Chunk(arch.Options{Context: c.context, Batch: tinyBatch}, c.first, c.last)
 		if err != nil {
@@ -612,7 +613,7 @@ func TestOneUpdatePerLayer(t *testing.T) {
 			if fmt.Sprint(writes) != fmt.Sprint(c.want) {
 				t.Errorf("context %d, layers %d to %d, %s: updates %v, want %v", c.context, c.first, c.last, f.Name, writes, c.want)
 			}
-			if reads[localState] == 0 || reads[globalState] == 0 {
+			if reads[gemma.LocalState] == 0 || reads[gemma.GlobalState] == 0 {
 				t.Errorf("context %d, layers %d to %d, %s: reads %v of the states, want some of each", c.context, c.first, c.last, f.Name, reads)
 			}
 		}

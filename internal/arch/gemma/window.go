@@ -1,4 +1,4 @@
-package gemma4
+package gemma
 
 import (
 	"math"
@@ -42,10 +42,10 @@ const (
 )
 
 // window returns the form of the local cache for a package.
-func (m *Model) window(o arch.Options) window {
-	w := window{size: m.cfg.Window, batch: o.Batch, kind: blocks, length: m.cfg.Window + 2*o.Batch}
-	if m.dropping {
-		w.kind, w.length = dropping, m.cfg.Window+o.Batch
+func (c *Caches) window(o arch.Options) window {
+	w := window{size: c.Window, batch: o.Batch, kind: blocks, length: c.Window + 2*o.Batch}
+	if c.Dropping {
+		w.kind, w.length = dropping, c.Window+o.Batch
 	}
 	if o.Context <= w.length || o.FullLocalCache {
 		w.kind, w.length = whole, o.Context
