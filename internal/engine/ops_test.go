@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"anemone/coreml"
 	"anemone/internal/float16"
 	"anemone/internal/runner"
+	"anemone/internal/testutil"
 	"anemone/mil"
 )
 
-// opCase is a case of testdata/ops.json, which make_ops.py writes.
+// opCase is a case of testdata/ops.json.gz, which make_ops.py writes.
 type opCase struct {
 	Op, Note string
 	Tol      float64
@@ -122,7 +124,7 @@ func transposed(t *runner.Tensor) *runner.Tensor {
 
 func allOps(t testing.TB) []opCase {
 	t.Helper()
-	b, err := os.ReadFile("testdata/ops.json")
+	b, err := os.ReadFile(testutil.Unpacked(t, filepath.Join("testdata", "ops.json")))
 	if err != nil {
 		t.Fatal(err)
 	}

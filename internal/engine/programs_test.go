@@ -14,6 +14,7 @@ import (
 	"anemone/coreml/mlpackage"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/runner"
+	"anemone/internal/testutil"
 	"anemone/mil"
 )
 
@@ -26,7 +27,7 @@ type programCase struct {
 // programs opens testdata/programs: the models by name, and their cases.
 func programs(t testing.TB) (map[string]*coreml.Model, map[string][]programCase) {
 	t.Helper()
-	f, err := safetensors.Open(filepath.Join("testdata", "programs", "values.safetensors"))
+	f, err := safetensors.Open(testutil.Unpacked(t, filepath.Join("testdata", "programs", "values.safetensors")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,15 @@
 package testutil
 
 import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -42,12 +49,83 @@ func Shared(t testing.TB, elem ...string) string {
 }
 
 // Data returns the path of a file or folder in the repository's own
-// testdata folder, which every clone has.
+// testdata folder, which every clone has, as [Unpacked] gives it.
 func Data(t testing.TB, elem ...string) string {
 	t.Helper()
-	path := filepath.Join(append([]string{Root(t), "testdata"}, elem...)...)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("test data is missing: %v", err)
+	return Unpacked(t, filepath.Join(append([]string{Root(t), "testdata"}, elem...)...))
+}
+
+// Unpacked returns a path that holds the file or folder at path with nothing
+// packed: a file that lies there as NAME.gz (numbers of large fixtures do, so
+// that the repository stays small) is unpacked into a temporary folder of the
+// test, a folder with such files is copied there with them unpacked, and
+// whatever has nothing packed is used where it lies. The last element of the
+// path stays the same, and nothing may be written below it.
+func Unpacked(t testing.TB, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		out := filepath.Join(t.TempDir(), filepath.Base(path))
+		if unpackErr := unpack(out, path+".gz"); errors.Is(unpackErr, fs.ErrNotExist) {
+			t.Fatalf("test data is missing: %v", err)
+		} else if unpackErr != nil {
+			t.Fatal(unpackErr)
+		}
+		return out
+	case err != nil:
+		t.Fatal(err)
+	case !info.IsDir():
+		return path
 	}
-	return path
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".gz") }
+	if !slices.ContainsFunc(entries, packed) {
+		return path
+	}
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	if err := os.Mkdir(out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		from, to := filepath.Join(path, e.Name()), filepath.Join(out, strings.TrimSuffix(e.Name(), ".gz"))
+		if packed(e) {
+			err = unpack(to, from)
+		} else {
+			err = write(to, from, func(r io.Reader) (io.Reader, error) { return r, nil })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func unpack(to, from string) error {
+	return write(to, from, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) })
+}
+
+// write makes the file to of what decode makes of the file from.
+func write(to, from string, decode func(io.Reader) (io.Reader, error)) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	r, err := decode(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, r); err != nil {
+		out.Close()
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	return out.Close()
 }

@@ -1,11 +1,11 @@
-"""Expected results of single operations, computed by numpy: ops.json beside this file.
+"""Expected results of single operations, computed by numpy: ops.json.gz beside this file.
 
 usage: python make_ops.py            (needs numpy)
 
 A case has the operation's name, its arguments and its results. An argument that is an input may be given to the
 program as a parameter or as a constant; the others are constants. Numbers are float32 unless said otherwise.
 """
-import json, math
+import gzip, json, math
 from pathlib import Path
 import numpy as np
 
@@ -248,5 +248,6 @@ with np.errstate(all="ignore"):
     i = np.stack([rng.integers(0, 4, 3), rng.integers(0, 5, 3), rng.integers(-6, 6, 3)], -1).astype(I); case("gather_nd", x[i[..., 0], i[..., 1], i[..., 2]], x=x, indices=i)
     i = rng.integers(0, 5, (4, 2, 1)).astype(I); case("gather_nd", np.stack([x[j][i[j, :, 0]] for j in range(4)]), x=x, indices=i, batch_dims=C(np.array(1, I)))
 
-Path(__file__).with_name("ops.json").write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")
+text = "[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n"
+Path(__file__).with_name("ops.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 print(len(cases), "cases of", len({c["op"] for c in cases}), "operations")

@@ -2,18 +2,18 @@
 
 usage: python make_programs.py ORACLE [PATTERN]     (needs coremltools 9, numpy, safetensors; ORACLE is mil_numpy.py)
 
-programs/NAME.mlpackage is a program, as coremltools saves it. programs/values.safetensors has for every case k of it the
+programs/NAME.mlpackage is a program, as coremltools saves it. programs/values.safetensors.gz has for every case k of it the
 inputs "NAME/k/in/x" and the outputs "NAME/k/out/y" that the judge (judge.py) gives. Numbers of fp16 programs are fp16
 numbers, and the judge computes with them in float32.
 """
-import sys, json, uuid, shutil, fnmatch, warnings, logging
+import sys, json, uuid, gzip, shutil, fnmatch, warnings, logging
 from pathlib import Path
 import numpy as np
 warnings.filterwarnings("ignore"); logging.disable(logging.WARNING)
 import coremltools as ct
 from coremltools.converters.mil.mil import Builder as mb, types, get_new_symbol
 from coremltools.converters.mil.mil.types import type_mapping as tm
-from safetensors.numpy import save_file, load_file
+from safetensors.numpy import save, load
 import judge as judges
 
 HERE = Path(__file__).parent
@@ -26,7 +26,8 @@ oracle = judges.load_oracle(sys.argv[1])
 Judge = judges.make(oracle)
 judges.published(Judge)
 only = sys.argv[2] if len(sys.argv) > 2 else "*"
-values = load_file(OUT / "values.safetensors") if only != "*" and (OUT / "values.safetensors").exists() else {}
+VALUES = OUT / "values.safetensors.gz"
+values = load(gzip.decompress(VALUES.read_bytes())) if only != "*" and VALUES.exists() else {}
 names, ops = [], set()
 
 
@@ -300,7 +301,7 @@ P("state18", T18, {"x": V(2, 3, t=H), "s": V(4, 3, t=H, state=True)}, lambda x, 
 P("state_loop18", T18, {"n": V(t=I), "s": V(1, 4, t=H, state=True)}, lambda n, s: [mb.while_loop(_cond=lambda i: mb.less(x=i, y=n), _body=lambda i: mb.identity(x=mb.add(x=i, y=mb.cast(x=mb.squeeze(x=mb.slice_by_size(x=mb.coreml_update_state(state=s, value=mb.add(x=mb.read_state(input=s), y=H(1))), begin=[0, 0], size=[1, 1])), dtype="int32"))), loop_vars=(0,)), mb.read_state(input=s)], [{"n": 5}])
 P("random15", T15, {"n": V(1, t=I, data=[2000]), "w": V(2, 3, data=[[0, 1, 2], [5, 5, 5]])}, lambda n, w: [mb.random_uniform(shape=[100, 50], low=F(-1), high=F(3), seed=7), mb.random_normal(shape=[5000], mean=F(2), stddev=F(.5), seed=8), mb.random_bernoulli(shape=n, prob=F(.25), seed=9), mb.random_categorical(x=w, size=3000, seed=3)], 0)
 
-save_file(dict(sorted(values.items())), OUT / "values.safetensors")
+VALUES.write_bytes(gzip.compress(save(dict(sorted(values.items()))), 9, mtime=0))
 if only == "*":
     for p in OUT.glob("*.mlpackage"):
         if p.stem not in names: shutil.rmtree(p)
