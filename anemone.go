@@ -58,6 +58,11 @@ type ConvertOptions struct {
 	// GDNChunk (Qwen3.5) is the number of tokens that prefill takes at a time
 	// through the delta rule, a divisor of Batch; the largest up to 64.
 	GDNChunk int
+	// Remainders (Qwen3.5) are the tokens of further prefill functions, for what
+	// a prompt leaves behind its last whole batch, which goes token by token
+	// without them: divisors of Batch, such as 16 and 4. They share the weights
+	// in the package, but each costs a copy on the Neural Engine.
+	Remainders []int
 	// LargeMoE (mixtures of experts) allows those of any size, although a
 	// package computes all experts for every token.
 	LargeMoE bool
@@ -176,7 +181,7 @@ func Convert(ctx context.Context, checkpoint, output string, o ConvertOptions) (
 func (o *ConvertOptions) internal() anemll.Options {
 	a := anemll.Options{
 		Context: o.Context, Batch: o.Batch, Chunks: o.Chunks, ChunkSize: o.ChunkSize, SplitHead: o.SplitHead,
-		FullLocalCache: o.FullLocalCache, GDNChunk: o.GDNChunk, LargeMoE: o.LargeMoE,
+		FullLocalCache: o.FullLocalCache, GDNChunk: o.GDNChunk, Remainders: o.Remainders, LargeMoE: o.LargeMoE,
 		Embeddings: compress.Encoding(o.Embeddings), FFN: compress.Encoding(o.FFN), Head: compress.Encoding(o.Head),
 		Format: anemll.Format(o.Format), Prefix: o.Prefix, Name: o.Name, Overwrite: o.Overwrite, Jobs: o.Jobs,
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +72,12 @@ type Layout struct {
 	// PrefillLimit is the number of positions that PrefillFunction can write:
 	// no batch may reach beyond it.
 	PrefillLimit int
+	// Remainders are further functions like PrefillFunction for fewer tokens, the
+	// largest first: prefill_N for N tokens, a divisor of BatchSize. What a
+	// prompt leaves behind its last whole batch goes through them in place of
+	// going token by token. They are an addition of this program's to the layout:
+	// runtimes that do not know them ignore them.
+	Remainders []Prefill
 	// LastTokenOutput says that the last chunk's prefill returns the normed
 	// hidden state of the batch's last token, from which logits may be taken,
 	// or a monolithic model's the logits themselves.
@@ -94,6 +101,31 @@ type Layout struct {
 	// StateOwner is the first chunk that declares all of States, so that one
 	// state object serves every chunk; -1 if each needs its own.
 	StateOwner int
+}
+
+// Prefill is a function of the decoder that processes several tokens.
+type Prefill struct {
+	Function string
+	Tokens   int // of each call
+}
+
+// Prefills returns the functions that process several tokens and may be used,
+// the one for the most tokens first.
+func (l *Layout) Prefills() []Prefill {
+	if l.PrefillFunction == "" || l.BatchSize < 2 {
+		return nil
+	}
+	return append([]Prefill{{l.PrefillFunction, l.BatchSize}}, l.Remainders...)
+}
+
+// DecoderFunctions returns the functions of the decoder that may be called.
+func (l *Layout) DecoderFunctions() []string {
+	list := []string{l.InferFunction, l.PrefillFunction}
+	for _, r := range l.Remainders {
+		list = append(list, r.Function)
+	}
+	list = append(list, l.InferRotateFunction, l.PrefillRotateFunction)
+	return slices.DeleteFunc(list, func(f string) bool { return f == "" })
 }
 
 // Rewindable reports whether positions may be overwritten at any time; see
@@ -506,6 +538,7 @@ func (p *Package) inspectPrefill() error {
 		return nil
 	}
 	p.PrefillFunction = "prefill"
+	p.inspectRemainders(c)
 	p.PrefillLimit = p.MaskWidth
 	if c.update > 0 {
 		p.PrefillLimit = min(p.PrefillLimit, c.update)
@@ -519,8 +552,72 @@ func (p *Package) inspectPrefill() error {
 			p.problem("meta.yaml says prefill_last_token_output, but prefill gives no logits: none are taken from it")
 		}
 	case c.rows > 1:
-		p.LastTokenOutput = false
+		p.LastTokenOutput, p.Remainders = false, nil // whose outputs are like that one's
 		p.problem("meta.yaml says prefill_last_token_output, but prefill of the last chunk gives %d tokens: no logits are taken from it", c.rows)
+	}
+	return nil
+}
+
+// remainderPattern matches the names of functions for fewer tokens than a
+// batch.
+var remainderPattern = regexp.MustCompile(`^prefill_([1-9][0-9]{0,8})$`)
+
+// inspectRemainders finds the functions for fewer tokens than a batch. prefill
+// is what the models say about calls of that function. Prompts can do without
+// them, so what is wrong with one is a problem of the package and no error.
+func (p *Package) inspectRemainders(prefill call) {
+	if p.Embeddings == nil || p.BatchSize < 2 {
+		return // nobody makes such models
+	}
+	seen := map[string]bool{}
+	for _, chunk := range p.Chunks {
+		for _, f := range chunk.Model.Functions {
+			m := remainderPattern.FindStringSubmatch(f.Name)
+			if m == nil || seen[f.Name] {
+				continue
+			}
+			seen[f.Name] = true
+			n, _ := strconv.Atoi(m[1])
+			if err := p.checkRemainder(f.Name, n, prefill); err != nil {
+				p.problem("%v: %s is not used", err, f.Name)
+				continue
+			}
+			p.Remainders = append(p.Remainders, Prefill{f.Name, n})
+		}
+	}
+	slices.SortFunc(p.Remainders, func(a, b Prefill) int { return b.Tokens - a.Tokens })
+}
+
+// checkRemainder checks that a function does for n tokens what prefill does for
+// a batch.
+func (p *Package) checkRemainder(function string, n int, prefill call) error {
+	if n < 2 || n >= p.BatchSize || p.BatchSize%n != 0 {
+		return fmt.Errorf("%s takes %d tokens, wanted a divisor of the batch, %d, from 2 on and less than it", function, n, p.BatchSize)
+	}
+	for i, chunk := range p.Chunks {
+		_, f := p.Decoder(i, function)
+		if f == nil {
+			return fmt.Errorf("%s has no function %s, which other chunks have", chunk.Name, function)
+		}
+		_, like := p.Decoder(i, "prefill")
+		for _, s := range like.States {
+			if x := feature(f.States, s.Name); x == nil || !sameState(*x, s) {
+				return fmt.Errorf("%s: function %s has the states %s, wanted %s %v %v as in prefill", chunk.Name, function, names(f.States), s.Name, s.DType, s.Shape)
+			}
+		}
+		if len(f.States) != len(like.States) {
+			return fmt.Errorf("%s: function %s has the states %s, wanted %s as in prefill", chunk.Name, function, names(f.States), names(like.States))
+		}
+	}
+	c, err := p.follow(function, n)
+	if err != nil {
+		return err
+	}
+	if c.mask != prefill.mask || c.update != prefill.update {
+		return fmt.Errorf("%s and %s are %d and %d wide in %s, wanted %d and %d as in prefill", CausalMask, UpdateMask, c.mask, c.update, function, prefill.mask, prefill.update)
+	}
+	if c.rows > 1 && p.Meta.PrefillLastTokenOutput {
+		return fmt.Errorf("%s of the last chunk gives %d tokens, wanted the last one as of prefill", function, c.rows)
 	}
 	return nil
 }
@@ -693,17 +790,6 @@ func (p *Package) follow(function string, t int) (r call, err error) {
 	return r, nil
 }
 
-// functions returns the functions of the decoder that may be called.
-func (p *Package) functions() []string {
-	var list []string
-	for _, f := range []string{p.InferFunction, p.PrefillFunction, p.InferRotateFunction, p.PrefillRotateFunction} {
-		if f != "" {
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
 // inspectStates checks that chunks and functions agree on the states.
 func (p *Package) inspectStates() error {
 	all := map[string]coreml.Feature{}
@@ -718,7 +804,7 @@ func (p *Package) inspectStates() error {
 			}
 		}
 		from := map[string]string{}
-		for _, fn := range p.functions() {
+		for _, fn := range p.DecoderFunctions() {
 			part, f := p.Decoder(i, fn)
 			for _, s := range f.States {
 				where := fmt.Sprintf("%s (%s)", part.Name, fn)
@@ -826,7 +912,7 @@ func (p *Package) inspectWindow() error {
 	if p.BatchSize > p.PrefillLimit {
 		p.NoPrefill = fmt.Sprintf("prefill takes %d tokens, but there is room for %d positions only", p.BatchSize, p.PrefillLimit)
 		p.problem("%s: prompts go token by token", p.NoPrefill)
-		p.PrefillFunction, p.PrefillRotateFunction, p.BatchSize, p.PrefillLimit, p.LastTokenOutput = "", "", 0, 0, false
+		p.PrefillFunction, p.PrefillRotateFunction, p.Remainders, p.BatchSize, p.PrefillLimit, p.LastTokenOutput = "", "", nil, 0, 0, false
 	}
 	return nil
 }

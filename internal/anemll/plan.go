@@ -33,6 +33,12 @@ type Options struct {
 	// delta rule of recurrent models, a divisor of Batch; 0 is the largest
 	// divisor up to 64.
 	GDNChunk int
+	// Remainders are the tokens of further prefill functions, for what a prompt
+	// leaves behind its last whole batch and would go token by token: divisors
+	// of Batch, less than it. Each takes its own copy of the decoder's weights
+	// on the Neural Engine; in the package all functions share them. Runtimes
+	// that do not know such functions ignore them.
+	Remainders []int
 	// LargeMoE allows mixtures of experts of any size. The experts are all
 	// computed for every token, so those with many are unreasonable.
 	LargeMoE bool
@@ -127,7 +133,10 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	if err := p.fill(); err != nil {
 		return nil, err
 	}
-	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache, GDNChunk: p.opts.GDNChunk}
+	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache, GDNChunk: p.opts.GDNChunk, Remainders: p.opts.Remainders}
+	if _, ok := m.(arch.Remaindered); !ok && len(p.opts.Remainders) > 0 {
+		return nil, badOption("prefill-remainder", "%v: %s has no functions for fewer tokens than a batch", p.opts.Remainders, p.info.Architecture)
+	}
 	enc := &encoder{ctx: ctx, report: report, jobs: o.Jobs, done: map[*nn.Weight]*encoded{}, work: &p.done}
 
 	var ext arch.Extension
@@ -160,12 +169,12 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	}
 	bounds := arch.SplitLayers(p.info.Layers, chunks)
 	for i := range chunks {
-		infer, prefill, err := m.Chunk(p.arch, bounds[i], bounds[i+1])
+		fs, err := arch.ChunkFunctions(m, p.arch, bounds[i], bounds[i+1])
 		if err != nil {
 			return nil, err
 		}
 		md := p.chunkMeta(i, chunks, bounds[i], bounds[i+1])
-		if err := p.add(enc, p.meta.ChunkName(i, chunks), o.FFN, md, infer, prefill); err != nil {
+		if err := p.add(enc, p.meta.ChunkName(i, chunks), o.FFN, md, fs...); err != nil {
 			return nil, err
 		}
 	}
@@ -273,6 +282,16 @@ func (p *plan) fill() error {
 	case o.SplitHead < 1 || o.SplitHead > min(p.info.Vocab, 1024):
 		return badOption("split-lm-head", "%d: want 1 to %d", o.SplitHead, min(p.info.Vocab, 1024))
 	}
+	o.Remainders = slices.Clone(o.Remainders)
+	slices.SortFunc(o.Remainders, func(a, b int) int { return b - a })
+	for i, n := range o.Remainders {
+		if n < 2 || n >= o.Batch || o.Batch%n != 0 {
+			return badOption("prefill-remainder", "%d: want divisors of the batch, %d, from 2 on and less than it", n, o.Batch)
+		}
+		if i > 0 && n == o.Remainders[i-1] {
+			return badOption("prefill-remainder", "%d twice", n)
+		}
+	}
 	if !slices.Contains(p.ck.Files(), "tokenizer.json") {
 		p.warnings = append(p.warnings, "the checkpoint has no tokenizer.json, so the package has none and cannot be run on text (anemone run, ANEMLL's apps): put the model's tokenizer.json beside config.json and convert again, or into the package")
 	}
@@ -323,11 +342,11 @@ func (p *plan) autoChunks(m arch.Model) (int, error) {
 		limit = chunkSize
 	}
 	size := func(first, last int) (int64, error) {
-		infer, prefill, err := m.Chunk(p.arch, first, last)
+		fs, err := arch.ChunkFunctions(m, p.arch, first, last)
 		if err != nil {
 			return 0, err
 		}
-		prog := &mil.Program{Functions: []*mil.Function{infer, prefill}}
+		prog := &mil.Program{Functions: fs}
 		scratch := &encoder{report: &compress.Report{}, done: map[*nn.Weight]*encoded{}}
 		if _, err := scratch.encode(prog, p.opts.FFN); err != nil {
 			return 0, err
@@ -381,6 +400,9 @@ func (p *plan) add(enc *encoder, name string, e compress.Encoding, md coreml.Met
 	} else if in := m.Functions[0].Input("input_ids"); in != nil {
 		in.Shape = []int{1, 1}
 		in.Shapes = [][]int{{1, 1}, {1, p.opts.Batch}}
+		for _, n := range p.opts.Remainders {
+			in.Shapes = append(in.Shapes, []int{1, n})
+		}
 	}
 	p.work += work
 	p.parts = append(p.parts, &part{name: name, model: m, size: storedSize(prog)})
@@ -412,6 +434,9 @@ func (p *plan) newMeta(chunks int) *Meta {
 		{"lut_part1", o.Embeddings.String()}, {"lut_part2", o.FFN.String()}, {"lut_part3", o.Head.String()},
 		{"lut_method", "exact k-means"},
 		{"prefix", o.Prefix}, {"architecture", info.Architecture}, {"anemll_version", FormatVersion},
+	}
+	if len(o.Remainders) > 0 {
+		m.Conversion = append(m.Conversion, Note{"prefill_remainder", strings.Trim(fmt.Sprint(o.Remainders), "[]")})
 	}
 	return m
 }

@@ -27,6 +27,10 @@ type Options struct {
 	// DeltaNet takes at a time, a divisor of the batch; 0 leaves it to the
 	// architecture.
 	GDNChunk int
+	// Remainders are the numbers of tokens of further functions for what a
+	// prompt leaves behind its last whole batch: divisors of Batch, less than
+	// it. Only a [Remaindered] model has them.
+	Remainders []int
 }
 
 // Info is what a package says about its model.
@@ -73,6 +77,34 @@ type Partial interface {
 	// vision tower" or "keys and values of layers that share another's"; ""
 	// for tensors that nobody knows.
 	Aside(tensor string) string
+}
+
+// Remaindered is a Model whose decoder chunks can have functions for fewer
+// tokens than a batch, for the rest of a prompt that does not fill one.
+type Remaindered interface {
+	Model
+	// ChunkFunctions returns what Chunk does and, for each of the Remainders,
+	// the function named by [RemainderFunction]: a prefill of so many tokens.
+	// All of them share weights and have the same states.
+	ChunkFunctions(o Options, first, last int) ([]*mil.Function, error)
+}
+
+// RemainderFunction is the name of the function of a decoder chunk that takes
+// n tokens.
+func RemainderFunction(n int) string { return fmt.Sprintf("prefill_%d", n) }
+
+// ChunkFunctions returns all functions of the decoder layers from first up to
+// but not including last: infer, prefill, and those of o.Remainders.
+func ChunkFunctions(m Model, o Options, first, last int) ([]*mil.Function, error) {
+	if len(o.Remainders) > 0 {
+		r, ok := m.(Remaindered)
+		if !ok {
+			return nil, fmt.Errorf("%s has no functions for fewer tokens than a batch", m.Info().Architecture)
+		}
+		return r.ChunkFunctions(o, first, last)
+	}
+	infer, prefill, err := m.Chunk(o, first, last)
+	return []*mil.Function{infer, prefill}, err
 }
 
 // Extension is what a package of an extended architecture says about itself,

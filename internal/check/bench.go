@@ -97,15 +97,17 @@ func Bench(ctx context.Context, open func() (*session.Model, error), o BenchOpti
 		prompt[i] = int32(rng.IntN(p.VocabSize))
 	}
 
-	// The first calls: a batch if there is one, and one token.
+	// The first calls: of each function for several tokens, and for one.
 	start = time.Now()
-	first := 1
-	if p.PrefillFunction != "" {
-		first = min(p.BatchSize+1, p.ContextLength)
+	sizes := []int{1}
+	for _, f := range p.Prefills() {
+		sizes = append(sizes, f.Tokens)
 	}
-	ids := make([]int32, first)
-	if err := s.Each(ctx, ids, session.Contract, ignore); err != nil {
-		return nil, err
+	for _, n := range sizes {
+		s.Reset()
+		if err := s.Each(ctx, make([]int32, n), session.Contract, ignore); err != nil {
+			return nil, err
+		}
 	}
 	r.FirstSeconds = time.Since(start).Seconds()
 

@@ -230,7 +230,7 @@ func (w *walker) notes(r *Report) {
 		r.Notes = append(r.Notes, "there is no prefill to compare: "+w.pkg.NoPrefill)
 		return
 	}
-	if w.n < w.pkg.BatchSize {
+	if w.n < w.pkg.BatchSize && w.batches == 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("prefill was not used: the sequence of %d tokens is shorter than a batch of %d", w.n, w.pkg.BatchSize))
 	}
 	if !w.pkg.LastTokenOutput {
@@ -361,7 +361,11 @@ func (l *lane) function(part, pos int) string {
 	case part == 0 && !p.Monolithic():
 		return p.EmbeddingsFunction
 	case l.tokens > 1:
-		return p.PrefillFunction
+		for _, f := range p.Prefills() {
+			if f.Tokens == l.tokens {
+				return f.Function
+			}
+		}
 	case p.Window > 0 && pos >= p.Window:
 		return p.InferRotateFunction
 	}
@@ -618,7 +622,7 @@ func (w *walker) visitRow(pos int, token int32, logits []float32) error {
 		return nil
 	}
 	if len(w.waiting) == w.pkg.BatchSize {
-		if err := w.flush(); err != nil {
+		if err := w.flush(false); err != nil {
 			return err
 		}
 	}
@@ -650,15 +654,22 @@ func (w *walker) against(p *pending, pos int, logits []float32) {
 	w.prefill.Add(pos, pt, bad)
 }
 
-// flush sends the waiting tokens, a full batch, through the batch lane: in one
-// call, unless the package takes no batch at that position.
-func (w *walker) flush() error {
+// flush sends the waiting tokens through the batch lane: a full batch in one
+// call, unless the package takes no batch at that position, the rest at the end
+// of the sequence in as few as the package has functions for.
+func (w *walker) flush(end bool) error {
 	tokens := make([]int32, len(w.waiting))
 	for i, p := range w.waiting {
 		tokens[i] = p.token
 	}
 	for done := 0; done < len(tokens); {
-		k := w.batch.s.NextCall(len(tokens) - done)
+		rest := len(tokens) - done
+		k := w.batch.s.NextCall(rest)
+		if end && k == rest && k > 1 && !w.pkg.LastTokenOutput {
+			// A batch that gives no logits at the end of a prompt would be of no
+			// use: runtimes leave the last token to infer.
+			k = w.batch.s.NextCall(rest - 1)
+		}
 		first := w.batch.s.Pos()
 		last := w.waiting[done+k-1]
 		err := w.batch.call(w.ctx, tokens[done:done+k], func(logits []float32) error {
@@ -675,8 +686,8 @@ func (w *walker) flush() error {
 			// No logits will tell.
 			w.prefill.Add(w.batch.bad.Position, Point{NonFinite: true}, w.batch.bad)
 		}
-		if w.layers != nil && k == len(tokens) {
-			w.layers.addPrefill(w.waiting, w.batch.hidden, w.pkg.LastTokenOutput)
+		if w.layers != nil && k > 1 {
+			w.layers.addPrefill(w.waiting[done:done+k], w.batch.hidden, w.pkg.LastTokenOutput)
 		}
 		done += k
 	}
@@ -688,8 +699,7 @@ func (w *walker) flush() error {
 	return nil
 }
 
-// finish sends what is left through the batch lane: what the contract's
-// sequence sends through infer.
+// finish sends what is left through the batch lane.
 func (w *walker) finish() error {
 	if w.err != nil {
 		return w.err
@@ -700,24 +710,7 @@ func (w *walker) finish() error {
 	if len(w.waiting) == 0 {
 		return nil
 	}
-	// A batch that gives no logits at the end of a prompt would be of no use:
-	// runtimes leave the last token, and so all of this batch, to infer.
-	if len(w.waiting) == w.pkg.BatchSize && w.pkg.LastTokenOutput {
-		return w.flush()
-	}
-	w.batch.mode = session.InferOnly
-	for _, p := range w.waiting {
-		pos := w.batch.s.Pos()
-		err := w.batch.call(w.ctx, []int32{p.token}, func(logits []float32) error {
-			w.against(p, pos, logits)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	w.waiting = nil
-	return nil
+	return w.flush(true)
 }
 
 // anemllTail is the number of positions over which ANEMLL's sequence is held to

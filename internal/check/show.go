@@ -64,24 +64,13 @@ func show(p *anemll.Package, first, last []int, width int) *shown {
 	return s
 }
 
-// decoderFunctions lists the functions that chunks may have.
-func decoderFunctions(p *anemll.Package) []string {
-	var names []string
-	for _, n := range []string{p.InferFunction, p.PrefillFunction, p.InferRotateFunction, p.PrefillRotateFunction} {
-		if n != "" && !slices.Contains(names, n) {
-			names = append(names, n)
-		}
-	}
-	return names
-}
-
 // chunk adds the outputs of one chunk's functions.
 func (s *shown) chunk(p *anemll.Package, chunk, first, last, width int) error {
 	layers, isLast := last-first+1, chunk == len(p.Chunks)-1
 	wanted, perLayer := 0, 0 // points of this chunk
 	var names []string
 	base := len(s.points)
-	for _, name := range decoderFunctions(p) {
+	for _, name := range p.DecoderFunctions() {
 		part, d := p.Decoder(chunk, name)
 		if part == nil {
 			continue

@@ -12,7 +12,9 @@
 // # The sequence
 //
 // Full batches of a prompt go through the decoder's prefill function, the
-// rest token by token through infer. Every token is processed exactly once
+// rest token by token through infer; where the package has functions prefill_N
+// for fewer tokens, as much of the rest as fills their calls goes through these
+// first, the largest N in front. Every token is processed exactly once
 // and in order, which holds for recurrent states and plain caches alike.
 // Logits after the last token come from the call that processed it. Where the
 // package's prefill does not return the last token's state (ANEMLL's own

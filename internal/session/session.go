@@ -27,6 +27,9 @@ type Session struct {
 	infer    *step
 	rotate   *step // infer behind the window; nil if no cache is rotated
 	prefill  *step // nil if prompts go token by token
+	// batches are the steps for several tokens, prefill among them, the one for
+	// the most tokens first.
+	batches []*step
 	// prefillRotate is made when it is needed first, which is in
 	// AnemllSequence only.
 	prefillRotate *step
@@ -84,14 +87,19 @@ func (m *Model) NewSession() (*Session, error) {
 			return nil, err
 		}
 	}
-	if p.PrefillFunction != "" && p.BatchSize > 1 {
-		var to *scores
-		if p.LastTokenOutput {
-			to = s.scores
-		}
-		if s.prefill, err = m.newStep(p.PrefillFunction, p.BatchSize, s.perChunk, to); err != nil {
+	var to *scores
+	if p.LastTokenOutput {
+		to = s.scores
+	}
+	for _, f := range p.Prefills() {
+		st, err := m.newStep(f.Function, f.Tokens, s.perChunk, to)
+		if err != nil {
 			return nil, err
 		}
+		s.batches = append(s.batches, st)
+	}
+	if len(s.batches) > 0 {
+		s.prefill = s.batches[0]
 	}
 	return s, nil
 }
@@ -310,8 +318,10 @@ func (s *Session) feedSome(ctx context.Context, tokens []int32) (n int, err erro
 // next returns the step for the next of n tokens to feed, after which scores
 // are wanted.
 func (s *Session) next(n int) *step {
-	if s.fits(n) && (n > s.prefill.rows || s.prefill.scores) {
-		return s.prefill
+	for _, st := range s.batches {
+		if s.fits(st, n) && (n > st.rows || st.scores) {
+			return st
+		}
 	}
 	return s.single()
 }
@@ -324,21 +334,25 @@ func (s *Session) single() *step {
 	return s.infer
 }
 
-// fits reports whether n tokens hold a batch that may be prefilled at the
-// current position. No batch reaches beyond a cache that is going to be
-// rotated: its rows would have no place.
-func (s *Session) fits(n int) bool {
-	return s.prefill != nil && n >= s.prefill.rows && s.Pos()+s.prefill.rows <= s.m.pkg.PrefillLimit
+// fits reports whether n tokens hold a batch of a step that may be prefilled
+// at the current position.
+func (s *Session) fits(st *step, n int) bool {
+	return n >= st.rows && s.Pos()+st.rows <= s.m.pkg.PrefillLimit
+}
+
+// most returns the step of the mode Contract for the next of n tokens.
+func (s *Session) most(n int) *step {
+	for _, st := range s.batches {
+		if s.fits(st, n) {
+			return st
+		}
+	}
+	return s.single()
 }
 
 // NextCall returns how many of n > 0 tokens the next call of the mode Contract
-// takes: a batch, or one.
-func (s *Session) NextCall(n int) int {
-	if s.fits(n) {
-		return s.prefill.rows
-	}
-	return 1
-}
+// takes: a batch, what a function for fewer tokens takes, or one.
+func (s *Session) NextCall(n int) int { return s.most(n).rows }
 
 // advance sends as many tokens as the step takes through embeddings and
 // chunks.
@@ -394,9 +408,9 @@ type Mode int
 
 const (
 	// Contract feeds as the contract's call sequence does: full batches
-	// through prefill, the rest through infer. Logits exist after every
-	// infer, and after the last token of a batch if the package returns that
-	// token's state.
+	// through prefill, the rest through the package's functions for fewer tokens,
+	// if it has any, and through infer. Logits exist after every infer, and after
+	// the last token of a batch if the package returns that token's state.
 	Contract Mode = iota
 	// InferOnly feeds one token at a time: logits exist after every token.
 	InferOnly
@@ -433,8 +447,8 @@ func (s *Session) Each(ctx context.Context, tokens []int32, mode Mode, visit fun
 	}
 	for len(tokens) > 0 {
 		st := s.single()
-		if mode == Contract && s.fits(len(tokens)) {
-			st = s.prefill
+		if mode == Contract {
+			st = s.most(len(tokens))
 		}
 		if err := s.advance(ctx, st, tokens[:st.rows]); err != nil {
 			return err

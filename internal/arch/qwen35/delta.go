@@ -62,11 +62,16 @@ func chunkSize(o arch.Options) (int, error) {
 		}
 		return n, nil
 	}
-	n := max(1, min(defaultChunk, o.Batch))
-	for o.Batch%n != 0 {
+	return divisor(o.Batch, defaultChunk), nil
+}
+
+// divisor returns the largest divisor of t up to n.
+func divisor(t, n int) int {
+	n = max(1, min(n, t))
+	for t%n != 0 {
 		n--
 	}
-	return n, nil
+	return n
 }
 
 // keyScale returns s, the factor of normed keys.

@@ -235,21 +235,55 @@ func (m *Model) Head(o arch.Options) (*mil.Function, error) {
 
 // Chunk builds both functions of a range of layers.
 func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Function, err error) {
-	if first < 0 || last > m.cfg.Layers || first >= last {
-		return nil, nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
-	}
-	n, err := chunkSize(o)
+	o.Remainders = nil
+	fs, err := m.ChunkFunctions(o, first, last)
 	if err != nil {
 		return nil, nil, err
 	}
-	// What both functions share.
-	f := function{m: m, o: o, first: first, last: last, masks: newMasks(n)}
-	f.cosTable, f.sinTable = nn.RotaryTables("rotary", o.Context, nn.InvFreq(m.cfg.RopeTheta, m.cfg.Rotary))
-	if infer, err = f.build("infer", 1); err != nil {
-		return nil, nil, err
+	return fs[0], fs[1], nil
+}
+
+// ChunkFunctions implements [arch.Remaindered].
+func (m *Model) ChunkFunctions(o arch.Options, first, last int) ([]*mil.Function, error) {
+	if first < 0 || last > m.cfg.Layers || first >= last {
+		return nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
 	}
-	prefill, err = f.build("prefill", o.Batch)
-	return infer, prefill, err
+	n, err := chunkSize(o)
+	if err != nil {
+		return nil, err
+	}
+	// What the functions share.
+	f := function{m: m, o: o, first: first, last: last}
+	f.cosTable, f.sinTable = nn.RotaryTables("rotary", o.Context, nn.InvFreq(m.cfg.RopeTheta, m.cfg.Rotary))
+	bySize := map[int]*masks{} // of the delta rule
+	build := func(name string, t int) (*mil.Function, error) {
+		n := divisor(t, n)
+		if bySize[n] == nil {
+			bySize[n] = newMasks(n)
+		}
+		f.masks = bySize[n]
+		return f.build(name, t)
+	}
+	infer, err := build("infer", 1)
+	if err != nil {
+		return nil, err
+	}
+	prefill, err := build("prefill", o.Batch)
+	if err != nil {
+		return nil, err
+	}
+	fs := []*mil.Function{infer, prefill}
+	for _, t := range o.Remainders {
+		if t < 2 || t >= o.Batch || o.Batch%t != 0 {
+			return nil, fmt.Errorf("a function for %d tokens: want a divisor of the batch, %d, from 2 on", t, o.Batch)
+		}
+		g, err := build(arch.RemainderFunction(t), t)
+		if err != nil {
+			return nil, err
+		}
+		fs = append(fs, g)
+	}
+	return fs, nil
 }
 
 // function builds the functions of a chunk. What follows the first group of
