@@ -287,7 +287,7 @@ func (p *plan) write(ctx context.Context, dir string, start time.Time) error {
 		}
 		written += part.size
 	}
-	config, err := os.ReadFile(filepath.Join(p.ck.Dir, "config.json"))
+	config, err := p.ck.ReadFile("config.json")
 	if err != nil {
 		return err
 	}
@@ -296,7 +296,11 @@ func (p *plan) write(ctx context.Context, dir string, start time.Time) error {
 		return err
 	}
 	for _, name := range p.ck.Files() {
-		if err := copyFile(filepath.Join(dir, name), filepath.Join(p.ck.Dir, name)); err != nil {
+		f, err := p.ck.OpenFile(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(writeFile(filepath.Join(dir, name), f), f.Close()); err != nil {
 			return err
 		}
 	}
@@ -319,15 +323,6 @@ func writeModel(ctx context.Context, base string, m *coreml.Model, f Format, pro
 		return nil
 	}
 	return mlmodelc.Write(ctx, base+".mlmodelc", m, mlmodelc.Options{Progress: progress, WeightsFrom: weights})
-}
-
-func copyFile(dst, src string) error {
-	f, err := platform.Open(src)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return writeFile(dst, f)
 }
 
 func writeFile(path string, r io.Reader) error {

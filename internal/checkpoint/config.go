@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
@@ -51,15 +50,6 @@ func ParseConfig(file string, data []byte) (*Config, error) {
 	return &Config{file: file, m: m}, nil
 }
 
-// readConfig reads and parses a JSON file of at most maxConfig bytes.
-func readConfig(path string) (*Config, error) {
-	data, err := readFile(path, maxConfig)
-	if err != nil {
-		return nil, err
-	}
-	return ParseConfig(path, data)
-}
-
 // readFile reads a regular file of at most limit bytes.
 func readFile(path string, limit int64) ([]byte, error) {
 	f, err := platform.Open(path)
@@ -67,19 +57,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	// The size may change while reading, so it is not trusted alone.
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s: file of %d bytes exceeds the limit of %d", path, max(st.Size(), int64(len(data))), limit)
-	}
-	return data, nil
+	return readLimited(f, path, limit)
 }
 
 func parseObject(data []byte) (map[string]json.RawMessage, error) {
@@ -457,14 +435,28 @@ type GenerationConfig struct {
 // Generation reads generation_config.json in dir. Without that file, nothing
 // is recommended.
 func Generation(dir string) (*GenerationConfig, error) {
-	c, err := readConfig(filepath.Join(dir, generationFile))
+	path := filepath.Join(dir, generationFile)
+	data, err := readFile(path, maxConfig)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return &GenerationConfig{}, nil
 	case err != nil:
 		return nil, err
 	}
+	c, err := ParseConfig(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return parseGeneration(c)
+}
+
+// parseGeneration reads the settings of generation_config.json; nil stands for
+// a file that is not there.
+func parseGeneration(c *Config) (_ *GenerationConfig, err error) {
 	g := &GenerationConfig{}
+	if c == nil {
+		return g, nil
+	}
 	if g.EOS, err = c.EOS(); err != nil {
 		return nil, err
 	}

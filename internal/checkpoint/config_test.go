@@ -308,7 +308,7 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-func TestReadConfigErrors(t *testing.T) {
+func TestReadFileErrors(t *testing.T) {
 	dir := t.TempDir()
 	big := filepath.Join(dir, "big.json")
 	if err := os.WriteFile(big, []byte(`{"a": "`+strings.Repeat("x", maxConfig)+`"}`), 0o666); err != nil {
@@ -321,11 +321,11 @@ func TestReadConfigErrors(t *testing.T) {
 	if err := os.Truncate(sparse, 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	_, err := readConfig(big)
+	_, err := readFile(big, maxConfig)
 	wantError(t, "big", err, big, "exceeds the limit of 4194304")
-	_, err = readConfig(sparse)
+	_, err = readFile(sparse, maxConfig)
 	wantError(t, "sparse", err, sparse, "104857600 bytes", "exceeds the limit")
-	_, err = readConfig(dir)
+	_, err = readFile(dir, maxConfig)
 	wantError(t, "folder", err, dir, "not a regular file")
 }
 

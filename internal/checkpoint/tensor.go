@@ -14,28 +14,33 @@ import (
 // before its values are asked for. It may be read from several goroutines at
 // once, until the checkpoint is closed.
 type Tensor struct {
-	Name  string
-	DType safetensors.DType
-	Shape []int  // row-major; empty for a scalar
-	File  string // path of the file that holds it
+	Name   string
+	DType  safetensors.DType // of its values: F32 for what is dequantized as it is read
+	Shape  []int             // row-major; empty for a scalar
+	File   string            // path of the file that holds it
+	Stored string            // the type in the file: DType, or one like "Q4_K"
 
-	file *safetensors.File
-	info safetensors.Info
+	n     int   // elements
+	size  int64 // bytes in the file
+	bytes func() ([]byte, error)
+	// read, if not nil, sets dst to the elements from offset on, which are
+	// in the tensor; without it the bytes are elements of type DType.
+	read func(dst []float32, offset int) error
 }
 
 // Len returns the number of elements.
-func (t *Tensor) Len() int {
-	if t.info.Size == 0 {
-		return 0
-	}
-	return int(t.info.Size * 8 / int64(t.DType.Bits()))
-}
+func (t *Tensor) Len() int { return t.n }
+
+// Size returns the number of bytes that the tensor takes in the file.
+func (t *Tensor) Size() int64 { return t.size }
 
 // Raw returns the tensor's bytes as they are in the file: row-major, little
-// endian, not aligned, read-only, valid until the checkpoint is closed.
-// It panics if it is closed already, which is a mistake of the caller.
+// endian, not aligned, read-only, valid until the checkpoint is closed. They
+// are elements of the type Stored, in the file's own order of rows.
+// It panics if the checkpoint is closed already, which is a mistake of the
+// caller.
 func (t *Tensor) Raw() []byte {
-	b, err := t.file.Bytes(t.Name)
+	b, err := t.bytes()
 	if err != nil {
 		panic(fmt.Sprintf("checkpoint: %v", err))
 	}
@@ -46,13 +51,26 @@ func (t *Tensor) Raw() []byte {
 // are read from disk again when next used.
 func (t *Tensor) Release() { platform.Discard(t.Raw()) }
 
+// check panics unless the tensor has the elements [offset, offset+n).
+func (t *Tensor) check(offset, n int) {
+	if offset < 0 || offset > t.n-n {
+		panic(fmt.Sprintf("checkpoint: tensor %q: elements [%d, %d) of %d", t.Name, offset, offset+n, t.n))
+	}
+}
+
 // elements returns the bytes of the elements [offset, offset+n) of a tensor
 // with the given width in bytes.
 func (t *Tensor) elements(offset, n, width int) []byte {
-	if offset < 0 || offset > t.Len()-n {
-		panic(fmt.Sprintf("checkpoint: tensor %q: elements [%d, %d) of %d", t.Name, offset, offset+n, t.Len()))
-	}
+	t.check(offset, n)
 	return t.Raw()[offset*width : (offset+n)*width]
+}
+
+// decode is read with the checks of elements.
+func (t *Tensor) decode(dst []float32, offset int) {
+	t.check(offset, len(dst))
+	if err := t.read(dst, offset); err != nil {
+		panic(fmt.Sprintf("checkpoint: %v", err))
+	}
 }
 
 // Float32 sets dst to the values of the elements [offset, offset+len(dst)),
@@ -60,6 +78,10 @@ func (t *Tensor) elements(offset, n, width int) []byte {
 // than F32, F16 and BF16 (which [Checkpoint.Tensor] refuses), are mistakes of
 // the caller: it panics.
 func (t *Tensor) Float32(dst []float32, offset int) {
+	if t.read != nil {
+		t.decode(dst, offset)
+		return
+	}
 	switch t.DType {
 	case safetensors.F32:
 		src := t.elements(offset, len(dst), 4)
@@ -112,19 +134,24 @@ func (l Loss) String() string {
 // [Tensor.Float32] does.
 func (t *Tensor) Float16(dst []uint16, offset int) Loss {
 	var loss Loss
+	if t.read != nil {
+		t.check(offset, len(dst)) // before any part is read
+		buf := make([]float32, min(len(dst), 4096))
+		for len(dst) > 0 {
+			part := buf[:min(len(buf), len(dst))]
+			t.decode(part, offset)
+			for i, v := range part {
+				dst[i] = loss.round(math.Float32bits(v))
+			}
+			dst, offset = dst[len(part):], offset+len(part)
+		}
+		return loss
+	}
 	switch t.DType {
 	case safetensors.F32:
 		src := t.elements(offset, len(dst), 4)
 		for i := range dst {
-			b := binary.LittleEndian.Uint32(src[4*i:])
-			// From 2^-14 to below 65520, which is nearly all there is in a
-			// model, the result is a normal number: round the mantissa and
-			// move the exponent.
-			if abs := b & 0x7fffffff; abs-0x38800000 < 0x477ff000-0x38800000 {
-				dst[i] = uint16(b>>16&0x8000 | (abs+0xfff+(abs>>13&1)-0x38000000)>>13)
-			} else {
-				dst[i] = loss.narrow(math.Float32frombits(b))
-			}
+			dst[i] = loss.round(binary.LittleEndian.Uint32(src[4*i:]))
 		}
 	case safetensors.BF16:
 		src := t.elements(offset, len(dst), 2)
@@ -150,6 +177,16 @@ func (t *Tensor) Float16(dst []uint16, offset int) Loss {
 		panic(fmt.Sprintf("checkpoint: tensor %q has type %s", t.Name, t.DType))
 	}
 	return loss
+}
+
+// round rounds a value, given by its bits, to fp16 and counts what that loses.
+func (l *Loss) round(b uint32) uint16 {
+	// From 2^-14 to below 65520, which is nearly all there is in a model, the
+	// result is a normal number: round the mantissa and move the exponent.
+	if abs := b & 0x7fffffff; abs-0x38800000 < 0x477ff000-0x38800000 {
+		return uint16(b>>16&0x8000 | (abs+0xfff+(abs>>13&1)-0x38000000)>>13)
+	}
+	return l.narrow(math.Float32frombits(b))
 }
 
 // narrow rounds any value to fp16 and counts what that loses.

@@ -23,9 +23,9 @@ func tensorOf(t testing.TB, dtype safetensors.DType, data []byte) *Tensor {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	c := &Checkpoint{tensors: map[string]*safetensors.File{"x": f}}
-	x, _ := c.Lookup("x")
-	return x
+	info, _ := f.Lookup("x")
+	x := tensorIn(f, info)
+	return &x
 }
 
 func data16(v []uint16) []byte {
@@ -189,8 +189,10 @@ func TestMisuse(t *testing.T) {
 		"type":       func() { bytes.Float32(make([]float32, 1), 0) },
 		"type half":  func() { bytes.Float16(make([]uint16, 1), 0) },
 		"closed": func() {
-			y := tensorOf(t, safetensors.F32, data32([]float32{1}))
-			y.file.Close()
+			k := open(t, folder(t, map[string]any{"model.safetensors": tensors{byteTensor("x", 1)}}))
+			y, _ := k.Lookup("x")
+			k.Close()
+			y.Raw()
 			y.Float32(make([]float32, 1), 0)
 		},
 	} {
