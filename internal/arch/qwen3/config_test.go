@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"anemone/internal/arch/archtest"
+	"anemone/internal/arch/decoder"
 	"anemone/internal/checkpoint"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/testutil"
@@ -43,7 +45,12 @@ func edit(t testing.TB, changes map[string]any) []byte {
 	return b
 }
 
-func parse(data []byte) (*Config, error) {
+func openModel(t testing.TB, dir string) *decoder.Model {
+	t.Helper()
+	return archtest.Open(t, Architecture, dir).(*decoder.Model)
+}
+
+func parse(data []byte) (*decoder.Config, error) {
 	c, err := checkpoint.ParseConfig("config.json", data)
 	if err != nil {
 		return nil, err
@@ -56,28 +63,29 @@ func TestParseConfig(t *testing.T) {
 	for i := range full {
 		full[i] = "full_attention"
 	}
-	want06B := Config{Hidden: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, Intermediate: 3072, Vocab: 151936,
-		MaxPositions: 40960, Eps: 1e-6, RopeTheta: 1e6, Tied: true}
+	want06B := decoder.Config{Hidden: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, Intermediate: 3072, Vocab: 151936,
+		MaxPositions: 40960, Eps: 1e-6, RopeTheta: 1e6, Tied: true,
+		HeadNorms: true, QKVBias: decoder.BiasIfStored, OBias: decoder.BiasIfStored, MLPBias: decoder.BiasIfStored}
 	type change = map[string]any
 	for _, c := range []struct {
 		name    string
 		changes change
-		want    func(*Config)
+		want    func(*decoder.Config)
 	}{
-		{"0.6B", nil, func(*Config) {}},
+		{"0.6B", nil, func(*decoder.Config) {}},
 		{"transformers 5", change{"rope_theta": nil, "rope_scaling": nil, "torch_dtype": nil, "dtype": "bfloat16",
-			"rope_parameters": change{"rope_theta": 1e6, "rope_type": "default"}, "layer_types": full}, func(*Config) {}},
-		{"other base", change{"rope_theta": 10000.5}, func(c *Config) { c.RopeTheta = 10000.5 }},
-		{"untied", change{"tie_word_embeddings": false}, func(c *Config) { c.Tied = false }},
-		{"nothing said on tying", change{"tie_word_embeddings": nil}, func(c *Config) { c.tiedUnsaid = true }},
-		{"biases", change{"attention_bias": true}, func(c *Config) { c.AttentionBias = true }},
-		{"narrow heads", change{"head_dim": 32}, func(c *Config) { c.HeadDim = 32 }},
+			"rope_parameters": change{"rope_theta": 1e6, "rope_type": "default"}, "layer_types": full}, func(*decoder.Config) {}},
+		{"other base", change{"rope_theta": 10000.5}, func(c *decoder.Config) { c.RopeTheta = 10000.5 }},
+		{"untied", change{"tie_word_embeddings": false}, func(c *decoder.Config) { c.Tied = false }},
+		{"nothing said on tying", change{"tie_word_embeddings": nil}, func(c *decoder.Config) { c.TiedUnsaid = true }},
+		{"biases", change{"attention_bias": true}, func(c *decoder.Config) { c.QKVBias, c.OBias = decoder.BiasPresent, decoder.BiasPresent }},
+		{"narrow heads", change{"head_dim": 32}, func(c *decoder.Config) { c.HeadDim = 32 }},
 		{"defaults", change{"head_dim": nil, "num_key_value_heads": nil, "max_position_embeddings": nil, "rms_norm_eps": nil, "hidden_act": nil,
 			"attention_bias": nil, "use_sliding_window": nil, "max_window_layers": nil},
-			func(c *Config) { c.HeadDim, c.KVHeads, c.MaxPositions = 64, 16, 32768 }},
-		{"a window that no layer has", change{"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 28}, func(*Config) {}},
-		{"layer types decide", change{"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 0, "layer_types": full}, func(*Config) {}},
-		{"a window that is not used", change{"sliding_window": 4096, "max_window_layers": 0}, func(*Config) {}},
+			func(c *decoder.Config) { c.HeadDim, c.KVHeads, c.MaxPositions = 64, 16, 32768 }},
+		{"a window that no layer has", change{"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 28}, func(*decoder.Config) {}},
+		{"layer types decide", change{"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 0, "layer_types": full}, func(*decoder.Config) {}},
+		{"a window that is not used", change{"sliding_window": 4096, "max_window_layers": 0}, func(*decoder.Config) {}},
 	} {
 		want := want06B
 		c.want(&want)
@@ -163,7 +171,7 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		// What the rest relies on.
 		if c.Hidden < 1 || c.Layers < 1 || c.Vocab < 1 || c.Intermediate < 1 || c.KVHeads < 1 || c.Heads%c.KVHeads != 0 || c.HeadDim < 2 || c.HeadDim%2 != 0 ||
-			c.QuerySize() > maxWidth || c.Hidden > maxWidth || c.Vocab > maxVocab || c.Layers > maxLayers || !(c.Eps > 0) || !(c.RopeTheta >= 1) {
+			c.QuerySize() > 1<<20 || c.Hidden > 1<<20 || c.Vocab > 1<<24 || c.Layers > 1<<10 || !(c.Eps > 0) || !(c.RopeTheta >= 1) {
 			t.Errorf("%s gives %+v", data, *c)
 		}
 	})
@@ -171,7 +179,7 @@ func FuzzParseConfig(f *testing.F) {
 
 func TestWeights(t *testing.T) {
 	m := openModel(t, "testdata/bias-untied")
-	w := m.set
+	w := m.Weights()
 	if w.Tied || w.Head == w.Embed || w.Head.Name != "lm_head.weight" {
 		t.Errorf("tied %t, head %s", w.Tied, w.Head.Name)
 	}
@@ -194,7 +202,7 @@ func TestWeights(t *testing.T) {
 }
 
 func TestWeightsThatMayMiss(t *testing.T) {
-	mha := openModel(t, "testdata/mha-tied").set
+	mha := openModel(t, "testdata/mha-tied").Weights()
 	if l := mha.Layers[1]; !mha.Tied || mha.Head != mha.Embed || l.KBias == nil || l.DownBias == nil || l.QBias != nil || l.OBias != nil || l.UpBias != nil {
 		t.Errorf("mha-tied: tied %t, layer %+v", mha.Tied, l)
 	}
@@ -288,13 +296,15 @@ func TestWeightsErrors(t *testing.T) {
 // The checkpoint that the repository carries is in the form of transformers
 // 5, ANEMLL's peer in that of 4.
 func TestParseConfigFiles(t *testing.T) {
-	got := *openModel(t, testutil.Data(t, "checkpoints", "tiny-qwen3")).cfg
-	want := Config{Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, Intermediate: 384, Vocab: 1024, MaxPositions: 4096, Eps: 1e-6, RopeTheta: 1e6, Tied: true}
+	got := *openModel(t, testutil.Data(t, "checkpoints", "tiny-qwen3")).Config()
+	want := decoder.Config{Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, Intermediate: 384, Vocab: 1024, MaxPositions: 4096, Eps: 1e-6, RopeTheta: 1e6, Tied: true,
+		HeadNorms: true, QKVBias: decoder.BiasIfStored, OBias: decoder.BiasIfStored, MLPBias: decoder.BiasIfStored}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	got = *openModel(t, testutil.Shared(t, "peers", "qwen3-checkpoint")).cfg
-	want = Config{Hidden: 96, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, Intermediate: 256, Vocab: 512, MaxPositions: 4096, Eps: 1e-6, RopeTheta: 1e6, Tied: true}
+	got = *openModel(t, testutil.Shared(t, "peers", "qwen3-checkpoint")).Config()
+	want = decoder.Config{Hidden: 96, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, Intermediate: 256, Vocab: 512, MaxPositions: 4096, Eps: 1e-6, RopeTheta: 1e6, Tied: true,
+		HeadNorms: true, QKVBias: decoder.BiasIfStored, OBias: decoder.BiasIfStored, MLPBias: decoder.BiasIfStored}
 	if got != want {
 		t.Errorf("peer: got %+v, want %+v", got, want)
 	}

@@ -1,11 +1,7 @@
 package qwen3
 
 import (
-	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,152 +11,20 @@ import (
 	"time"
 
 	"anemone/internal/arch"
+	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
-	"anemone/internal/checkpoint"
-	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/testutil"
 )
 
-// golden is what another implementation says about a checkpoint.
-type golden struct {
-	file           *safetensors.File
-	prompt, tokens []int32
-	logits         dense.Matrix // after each of tokens
-}
-
-func openGolden(t testing.TB, path string) golden {
+func openReference(t testing.TB, dir string) arch.Reference {
 	t.Helper()
-	f, err := safetensors.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	g := golden{file: f}
-	g.prompt, g.tokens = g.ints(t, "prompt"), g.ints(t, "tokens")
-	if g.logits = g.matrix(t, "logits"); g.logits.Rows != len(g.tokens) || len(g.tokens) == 0 {
-		t.Fatalf("%s: %d tokens, but logits for %d", path, len(g.tokens), g.logits.Rows)
-	}
-	return g
-}
-
-// words returns the elements of a tensor of 32-bit elements, nil if there is
-// none.
-func (g golden) words(t testing.TB, name string, want safetensors.DType) []uint32 {
-	t.Helper()
-	info, ok := g.file.Lookup(name)
-	if !ok {
-		return nil
-	}
-	if info.DType != want {
-		t.Fatalf("%s: %s has type %s, want %s", g.file.Path(), name, info.DType, want)
-	}
-	b, err := g.file.Bytes(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := make([]uint32, len(b)/4)
-	for i := range w {
-		w[i] = binary.LittleEndian.Uint32(b[4*i:])
-	}
-	return w
-}
-
-func (g golden) ints(t testing.TB, name string) []int32 {
-	var out []int32
-	for _, w := range g.words(t, name, safetensors.I32) {
-		out = append(out, int32(w))
-	}
-	return out
-}
-
-// matrix returns a tensor as a matrix with all but its last dimension as
-// rows.
-func (g golden) matrix(t testing.TB, name string) dense.Matrix {
-	t.Helper()
-	info, ok := g.file.Lookup(name)
-	if !ok || len(info.Shape) < 2 {
-		t.Fatalf("%s: no matrix %s", g.file.Path(), name)
-	}
-	words := g.words(t, name, safetensors.F32)
-	cols := info.Shape[len(info.Shape)-1]
-	m := dense.New(len(words)/cols, cols)
-	for i, w := range words {
-		m.Data[i] = math.Float32frombits(w)
-	}
-	return m
-}
-
-// difference returns the largest absolute difference, infinity if the
-// lengths differ or something is not a number.
-func difference(a, b []float32) float64 {
-	if len(a) != len(b) {
-		return math.Inf(1)
-	}
-	var worst float64
-	for i := range a {
-		d := math.Abs(float64(a[i]) - float64(b[i]))
-		if math.IsNaN(d) {
-			return math.Inf(1)
-		}
-		worst = max(worst, d)
-	}
-	return worst
-}
-
-// same reports whether a and b have the same bits.
-func same(a, b []float32) bool {
-	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
-}
-
-func openModel(t testing.TB, dir string) *Model {
-	t.Helper()
-	ck, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ck.Close() })
-	m, err := Open(ck)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.(*Model)
-}
-
-func openReference(t testing.TB, dir string) *Reference {
-	t.Helper()
-	ref, err := openModel(t, dir).Reference()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ref.(*Reference)
+	return archtest.Reference(t, Architecture, dir)
 }
 
 // tiny returns the reference of the trained test checkpoint, and its golden.
-func tiny(t testing.TB) (*Reference, golden) {
+func tiny(t testing.TB) (arch.Reference, archtest.Golden) {
 	t.Helper()
-	return openReference(t, testutil.Data(t, "checkpoints", "tiny-qwen3")), openGolden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
-}
-
-// feed returns the logits after each of tokens.
-func feed(t testing.TB, ref arch.Reference, tokens []int32) dense.Matrix {
-	t.Helper()
-	out := dense.New(len(tokens), ref.VocabSize())
-	n := 0
-	err := ref.Forward(context.Background(), tokens, nil, func(i int, logits []float32) error {
-		if i != n {
-			t.Errorf("logits of token %d come when those of %d are due", i, n)
-		}
-		copy(out.Row(i), logits)
-		n++
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n != len(tokens) {
-		t.Fatalf("logits after %d of %d tokens", n, len(tokens))
-	}
-	return out
+	return openReference(t, testutil.Data(t, "checkpoints", "tiny-qwen3")), archtest.OpenGolden(t, testutil.Data(t, "goldens", "tiny-qwen3.safetensors"))
 }
 
 // The random checkpoints in testdata; see make.py.
@@ -172,8 +36,8 @@ var random = []string{"bias-untied", "mha-tied", "wide-heads"}
 func TestReferenceGolden(t *testing.T) {
 	check := func(name string, bound float64, dir, file func(t *testing.T) string) {
 		t.Run(name, func(t *testing.T) {
-			g := openGolden(t, file(t))
-			worst := difference(feed(t, openReference(t, dir(t)), g.tokens).Data, g.logits.Data)
+			g := archtest.OpenGolden(t, file(t))
+			worst := archtest.Difference(archtest.Feed(t, openReference(t, dir(t)), g.Tokens).Data, g.Logits.Data)
 			t.Logf("largest difference %.2g", worst)
 			if !(worst <= bound) {
 				t.Errorf("largest difference of a logit %g, want at most %g", worst, bound)
@@ -199,16 +63,16 @@ func TestObserve(t *testing.T) {
 	for _, name := range random {
 		t.Run(name, func(t *testing.T) {
 			ref := openReference(t, filepath.Join("testdata", name))
-			g := openGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
-			hidden := g.matrix(t, "hidden")
-			n, layers := len(g.tokens), ref.cfg.Layers
+			g := archtest.OpenGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
+			hidden := g.Matrix(t, "hidden")
+			n, layers := len(g.Tokens), archtest.Open(t, Architecture, filepath.Join("testdata", name)).Info().Layers
 			last := hidden.Slice((layers+1)*n, (layers+2)*n)
 
 			var seen []string
 			ref.Observe(arch.Observer{
 				Hidden: func(layer int, x dense.Matrix) {
 					seen = append(seen, fmt.Sprint("hidden ", layer))
-					if d := difference(x.Data, hidden.Slice((layer+1)*n, (layer+2)*n).Data); d > 2e-5 {
+					if d := archtest.Difference(x.Data, hidden.Slice((layer+1)*n, (layer+2)*n).Data); d > 2e-5 {
 						t.Errorf("hidden states after layer %d differ by %g", layer, d)
 					}
 				},
@@ -216,14 +80,14 @@ func TestObserve(t *testing.T) {
 					seen = append(seen, fmt.Sprint(layer, " ", tensor))
 					if layer == -1 {
 						want := append(slices.Clone(last.Row(3)), last.Row(n-1)...)
-						if d := difference(x.Data, want); d > 2e-5 || x.Rows != 2 {
+						if d := archtest.Difference(x.Data, want); d > 2e-5 || x.Rows != 2 {
 							t.Errorf("the input of the head differs by %g", d)
 						}
 						return
 					}
 					// Those of k and v are q's, that of up is gate's.
 					golden := strings.NewReplacer("k_proj", "q_proj", "v_proj", "q_proj", "up_proj", "gate_proj", ".weight", "").Replace(tensor)
-					if d := difference(x.Data, g.matrix(t, "input."+golden).Data); d > 2e-5 || x.Rows != n {
+					if d := archtest.Difference(x.Data, g.Matrix(t, "input."+golden).Data); d > 2e-5 || x.Rows != n {
 						t.Errorf("the input of %s differs by %g", tensor, d)
 					}
 				},
@@ -242,7 +106,7 @@ func TestObserve(t *testing.T) {
 			}
 			some := func(i int) bool { return i == 3 || i == n-1 }
 			ignore := func(int, []float32) error { return nil }
-			if err := ref.Forward(t.Context(), g.tokens, some, ignore); err != nil {
+			if err := ref.Forward(t.Context(), g.Tokens, some, ignore); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(seen, append(slices.Clone(want), head)) {
@@ -254,7 +118,7 @@ func TestObserve(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen = nil
-			if err := ref.Forward(t.Context(), g.tokens, some, nil); err != nil {
+			if err := ref.Forward(t.Context(), g.Tokens, some, nil); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(seen, want) {
@@ -262,7 +126,7 @@ func TestObserve(t *testing.T) {
 			}
 			seen = nil
 			ref.Observe(arch.Observer{})
-			feed(t, ref, g.tokens)
+			archtest.Feed(t, ref, g.Tokens)
 			if len(seen) != 0 {
 				t.Errorf("the observer sees %q after it was taken away", seen)
 			}
@@ -270,233 +134,21 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// A row's bits must not depend on how many rows there are, nor on how many
-// cores.
-func TestRowsAreIndependent(t *testing.T) {
+func TestReference(t *testing.T) {
 	ref, g := tiny(t)
-	tokens := g.tokens[:67]
-	all := feed(t, ref, tokens)
-	for _, split := range [][]int{{1}, {2}, {3, 1, 7}, {66, 1}, {16, 51}} {
-		for _, cores := range []int{1, 3} {
-			old := runtime.GOMAXPROCS(cores)
-			if err := ref.Truncate(0); err != nil {
-				t.Fatal(err)
-			}
-			for at, i := 0, 0; at < len(tokens); i++ {
-				n := min(split[i%len(split)], len(tokens)-at)
-				part := feed(t, ref, tokens[at:at+n])
-				if !same(part.Data, all.Slice(at, at+n).Data) {
-					t.Errorf("fed as %v on %d cores: the logits of tokens %d to %d have other bits", split, cores, at, at+n-1)
-				}
-				at += n
-			}
-			runtime.GOMAXPROCS(old)
-		}
-	}
-}
-
-func TestWant(t *testing.T) {
-	ref, g := tiny(t)
-	tokens := g.tokens[:9]
-	all := feed(t, ref, tokens)
-	if err := ref.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
-	var seen []int
-	err := ref.Forward(t.Context(), tokens, func(i int) bool { return i%4 == 0 }, func(i int, logits []float32) error {
-		seen = append(seen, i)
-		if !same(logits, all.Row(i)) {
-			t.Errorf("the logits of token %d have other bits", i)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []int{0, 4, 8}; !slices.Equal(seen, want) {
-		t.Errorf("logits after tokens %v, want %v", seen, want)
-	}
-	err = ref.Forward(t.Context(), tokens, func(int) bool { return false }, func(int, []float32) error {
-		t.Error("logits that nobody wanted")
-		return nil
-	})
-	if err != nil || ref.Pos() != 18 {
-		t.Errorf("error %v, position %d", err, ref.Pos())
-	}
-}
-
-func TestTruncate(t *testing.T) {
-	ref, g := tiny(t)
-	all := feed(t, ref, g.tokens[:40])
-	if ref.Pos() != 40 {
-		t.Fatalf("position %d after 40 tokens", ref.Pos())
-	}
-	for _, keep := range []int{39, 17, 1, 0} {
-		if err := ref.Truncate(keep); err != nil {
-			t.Fatal(err)
-		}
-		if ref.Pos() != keep {
-			t.Fatalf("position %d, want %d", ref.Pos(), keep)
-		}
-		// Something else in between, taken back again.
-		feed(t, ref, []int32{5, 6, 7})
-		if err := ref.Truncate(keep); err != nil {
-			t.Fatal(err)
-		}
-		if got := feed(t, ref, g.tokens[keep:40]); !same(got.Data, all.Slice(keep, 40).Data) {
-			t.Errorf("after keeping %d tokens the logits have other bits", keep)
-		}
-	}
-	for _, n := range []int{-1, 41} {
-		if err := ref.Truncate(n); err == nil || ref.Pos() != 40 {
-			t.Errorf("keeping %d tokens of 40: error %v, position %d", n, err, ref.Pos())
-		}
-	}
-}
-
-// Whatever stops Forward, the tokens of that call leave no trace.
-func TestForwardErrors(t *testing.T) {
-	ref, g := tiny(t)
-	all := feed(t, ref, g.tokens[:30])
-	if err := ref.Truncate(10); err != nil {
-		t.Fatal(err)
-	}
-	boom := errors.New("boom")
-	ignore := func(int, []float32) error { return nil }
-	for _, c := range []struct {
-		name   string
-		tokens []int32
-		cancel int // in the layer of this number
-		visit  func(int, []float32) error
-		want   string
-	}{
-		{"negative token", []int32{3, -1}, -1, ignore, "token -1 at position 11"},
-		{"unknown token", []int32{3, 1024}, -1, ignore, "token 1024 at position 11"},
-		{"canceled at once", g.tokens[10:30], 0, ignore, "context canceled"},
-		{"canceled later", g.tokens[10:30], 2, ignore, "context canceled"},
-		{"visit fails", g.tokens[10:30], -1, func(i int, _ []float32) error {
-			if i == 3 {
-				return boom
-			}
-			return nil
-		}, "boom"},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		ref.Observe(arch.Observer{Linear: func(layer int, tensor string, _ dense.Matrix) {
-			if layer == c.cancel && strings.Contains(tensor, "down_proj") {
-				cancel()
-			}
-		}})
-		err := ref.Forward(ctx, c.tokens, nil, c.visit)
-		cancel()
-		ref.Observe(arch.Observer{})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want one about %q", c.name, err, c.want)
-		}
-		if ref.Pos() != 10 {
-			t.Fatalf("%s: position %d, want 10", c.name, ref.Pos())
-		}
-		if got := feed(t, ref, g.tokens[10:30]); !same(got.Data, all.Slice(10, 30).Data) {
-			t.Errorf("%s: the next logits have other bits", c.name)
-		}
-		if err := ref.Truncate(10); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := ref.Forward(t.Context(), nil, nil, ignore); err != nil || ref.Pos() != 10 {
-		t.Errorf("no tokens: error %v, position %d", err, ref.Pos())
-	}
-}
-
-// Activations that are kept must be those of the computation that works in
-// place, and each must still be what it is called.
-func TestKeptActivations(t *testing.T) {
-	ctx := context.Background()
-	g := openGolden(t, "testdata/bias-untied/golden.safetensors")
-	ref := openReference(t, "testdata/bias-untied")
-	feed(t, ref, g.tokens[:5])
-	n := len(g.tokens) - 5
-	inPlace, kept := ref.newActivations(n, false), ref.newActivations(n, true)
-	for i, tok := range g.tokens[5:] {
-		ref.w.Embed.Float32(kept.In.Row(i), int(tok)*ref.cfg.Hidden)
-	}
-	in := kept.In.Clone()
-	copy(inPlace.In.Data, in.Data)
-	if err := ref.layer(ctx, 0, inPlace); err != nil {
-		t.Fatal(err)
-	}
-	if err := ref.Truncate(5); err != nil {
-		t.Fatal(err)
-	}
-	if err := ref.layer(ctx, 0, kept); err != nil {
-		t.Fatal(err)
-	}
-	if !same(inPlace.Out.Data, kept.Out.Data) {
-		t.Error("the layer's output has other bits when its activations are kept")
-	}
-	if !same(kept.In.Data, in.Data) {
-		t.Error("the layer's input was overwritten")
-	}
-	for _, c := range []struct {
-		what string
-		got  dense.Matrix
-		want string
-	}{
-		{"AttnIn", kept.AttnIn, "q_proj"}, {"Context", kept.Context, "o_proj"}, {"MLPIn", kept.MLPIn, "gate_proj"}, {"Act", kept.Act, "down_proj"},
-	} {
-		part := "self_attn."
-		if strings.HasPrefix(c.want, "gate") || strings.HasPrefix(c.want, "down") {
-			part = "mlp."
-		}
-		want := g.matrix(t, "input.model.layers.0."+part+c.want)
-		if d := difference(c.got.Data, want.Slice(5, want.Rows).Data); d > 2e-5 {
-			t.Errorf("%s differs by %g", c.what, d)
-		}
-	}
-	// Act = silu(Gate) * Up, with a gate that was not overwritten.
-	for i, gate := range kept.Gate.Data {
-		want := float64(gate) / (1 + math.Exp(-float64(gate))) * float64(kept.Up.Data[i])
-		if d := math.Abs(want - float64(kept.Act.Data[i])); d > 1e-6*(1+math.Abs(want)) {
-			t.Fatalf("Act[%d] is %g, want %g", i, kept.Act.Data[i], want)
-		}
-	}
-	for i, p := range kept.Probs {
-		if want := 5 + i/ref.cfg.Heads + 1; len(p) != want {
-			t.Fatalf("%d probabilities for token %d, want %d", len(p), i/ref.cfg.Heads, want)
-		}
-		var sum float64
-		for _, v := range p {
-			sum += float64(v)
-		}
-		if math.Abs(sum-1) > 1e-5 {
-			t.Errorf("the probabilities of token %d add up to %g", i/ref.cfg.Heads, sum)
-		}
-	}
-	// Rotations keep lengths, so those of K are its norm's alone; and they
-	// differ from the projection's.
-	weight := vector(ref.w.Layers[0].KNorm)
-	for row := range n {
-		for h := range ref.cfg.KVHeads {
-			d := ref.cfg.HeadDim
-			k, proj := kept.K.Row(row)[h*d:][:d], slices.Clone(kept.KProj.Row(row)[h*d:][:d])
-			dense.RMSNorm(proj, proj, weight, ref.cfg.Eps)
-			if a, b := dense.Dot(k, k), dense.Dot(proj, proj); math.Abs(a-b) > 1e-5*b {
-				t.Errorf("key %d of token %d has squared length %g, want %g", h, row, a, b)
-			}
-		}
-	}
+	archtest.TestReference(t, ref, g.Tokens[:67])
 }
 
 // The tiny checkpoint's golden goes on greedily after its prompt.
 func TestGreedy(t *testing.T) {
 	ref, g := tiny(t)
-	want := g.tokens[len(g.prompt):]
+	want := g.Tokens[len(g.Prompt):]
 	if len(want) < 50 {
 		t.Fatalf("the golden goes on for %d tokens only", len(want))
 	}
 	good := func(context []int32, k int) ([]int32, error) {
-		at := min(len(context), len(g.tokens))
-		return g.tokens[at:min(at+k, len(g.tokens))], nil
+		at := min(len(context), len(g.Tokens))
+		return g.Tokens[at:min(at+k, len(g.Tokens))], nil
 	}
 	for _, c := range []struct {
 		name  string
@@ -520,7 +172,7 @@ func TestGreedy(t *testing.T) {
 			if err := ref.Truncate(0); err != nil {
 				t.Fatal(err)
 			}
-			got, err := arch.Greedy(t.Context(), ref, g.prompt, len(want), c.draft)
+			got, err := arch.Greedy(t.Context(), ref, g.Prompt, len(want), c.draft)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,8 +1,9 @@
-package qwen3
+package decoder
 
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"anemone/internal/arch"
 	"anemone/internal/arch/nn"
@@ -10,13 +11,11 @@ import (
 	"anemone/mil"
 )
 
-// Architecture is the registry's entry for Qwen3.
-var Architecture = arch.Architecture{ModelTypes: []string{"qwen3"}, Open: Open}
-
-// Model is a Qwen3 checkpoint that can be converted and computed.
+// Model is a checkpoint that can be converted and computed.
 type Model struct {
-	cfg *Config
-	set *WeightSet
+	family *Family
+	cfg    *Config
+	set    *WeightSet
 
 	embed  *nn.Weight
 	head   *checkpoint.Tensor
@@ -36,17 +35,14 @@ type layer struct {
 	gateBias, upBias, downBias *nn.Weight
 }
 
-// Open checks the configuration and the presence and shape of every tensor.
-func Open(ck *checkpoint.Checkpoint) (arch.Model, error) {
-	cfg, err := ParseConfig(ck.Config)
-	if err != nil {
-		return nil, err
-	}
+// Open checks the presence and shape of every tensor that the configuration
+// asks for.
+func Open(ck *checkpoint.Checkpoint, f *Family, cfg *Config) (*Model, error) {
 	set, err := Weights(cfg, ck)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{cfg: cfg, set: set, embed: nn.Lookup(set.Embed), head: set.Head, norm: nn.Vec(set.FinalNorm)}
+	m := &Model{family: f, cfg: cfg, set: set, embed: nn.Lookup(set.Embed), head: set.Head, norm: nn.Vec(set.FinalNorm)}
 	for _, l := range set.Layers {
 		m.layers = append(m.layers, layer{
 			inputNorm: nn.Vec(l.InputNorm), postNorm: nn.Vec(l.PostNorm),
@@ -60,10 +56,24 @@ func Open(ck *checkpoint.Checkpoint) (arch.Model, error) {
 	return m, nil
 }
 
+// Config returns what the model's config.json says.
+func (m *Model) Config() *Config { return m.cfg }
+
+// Weights returns the model's tensors.
+func (m *Model) Weights() *WeightSet { return m.set }
+
+// Aside implements [arch.Partial].
+func (m *Model) Aside(tensor string) string {
+	if strings.HasSuffix(tensor, ".rotary_emb.inv_freq") {
+		return "rotary frequencies that follow from the configuration"
+	}
+	return ""
+}
+
 // Info describes the model.
 func (m *Model) Info() arch.Info {
 	return arch.Info{
-		Architecture: "qwen3", Prefix: "qwen", TokenizerClass: "Qwen2Tokenizer",
+		Architecture: m.family.Architecture, Prefix: m.family.Prefix, TokenizerClass: m.family.TokenizerClass,
 		Hidden: m.cfg.Hidden, Layers: m.cfg.Layers, Vocab: m.cfg.Vocab, MaxContext: m.cfg.MaxPositions,
 	}
 }
@@ -97,12 +107,24 @@ func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Func
 	if first < 0 || last > m.cfg.Layers || first >= last {
 		return nil, nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
 	}
-	cos, sin := nn.RotaryTables("rotary", o.Context, nn.InvFreq(m.cfg.RopeTheta, m.cfg.HeadDim))
+	cos, sin := nn.RotaryTables("rotary", o.Context, invFreq(m.cfg))
 	if infer, err = m.function("infer", o, first, last, 1, cos, sin); err != nil {
 		return nil, nil, err
 	}
 	prefill, err = m.function("prefill", o, first, last, o.Batch, cos, sin)
 	return infer, prefill, err
+}
+
+// invFreq returns the inverse frequencies of the rotary embedding.
+func invFreq(c *Config) []float32 {
+	f, s := nn.InvFreq(c.RopeTheta, c.HeadDim), &c.Scaling
+	switch s.Type {
+	case Linear:
+		return nn.LinearInvFreq(f, s.Factor)
+	case Llama3:
+		return nn.Llama3InvFreq(f, s.Factor, s.LowFreq, s.HighFreq, float64(s.Original))
+	}
+	return f
 }
 
 // function builds the layers [first, last) over t tokens.
@@ -139,8 +161,8 @@ func (m *Model) layer(b *mil.Builder, l *layer, index int, x, cos, sin, mask *mi
 	q := nn.Heads(b, nn.Project(b, h, l.q, l.qBias), c.Heads, c.HeadDim)
 	k := nn.Heads(b, nn.Project(b, h, l.k, l.kBias), c.KVHeads, c.HeadDim)
 	v := nn.Heads(b, nn.Project(b, h, l.v, l.vBias), c.KVHeads, c.HeadDim)
-	q = nn.Rotary(b, nn.RMSNorm(b, q, l.qNorm, c.Eps), cos, sin)
-	k = nn.Rotary(b, nn.RMSNorm(b, k, l.kNorm, c.Eps), cos, sin)
+	q = nn.Rotary(b, headNorm(b, q, l.qNorm, c.Eps), cos, sin)
+	k = nn.Rotary(b, headNorm(b, k, l.kNorm, c.Eps), cos, sin)
 
 	cache.Write(index, k)
 	cache.Write(c.Layers+index, v)
@@ -150,4 +172,12 @@ func (m *Model) layer(b *mil.Builder, l *layer, index int, x, cos, sin, mask *mi
 	h = nn.ToChannels(b, nn.RMSNorm(b, x, l.postNorm, c.Eps))
 	h = nn.GatedMLP(b, h, l.gate, l.gateBias, l.up, l.upBias, l.down, l.downBias)
 	return nn.Add(b, x, nn.FromChannels(b, h))
+}
+
+// headNorm norms each head of x; without a weight it leaves x as it is.
+func headNorm(b *mil.Builder, x *mil.Value, weight *nn.Weight, eps float64) *mil.Value {
+	if weight == nil {
+		return x
+	}
+	return nn.RMSNorm(b, x, weight, eps)
 }

@@ -1,4 +1,4 @@
-package qwen3
+package decoder
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"anemone/internal/checkpoint"
 )
 
-// WeightSet is every tensor of a Qwen3 checkpoint that takes part, each with
+// WeightSet is every tensor of a checkpoint that takes part, each with
 // the shape that the configuration asks for.
 type WeightSet struct {
 	Embed     *checkpoint.Tensor // [Vocab, Hidden]
@@ -21,13 +21,13 @@ type WeightSet struct {
 }
 
 // LayerWeights holds the tensors of one layer. A linear layer's weight is
-// stored as [out, in]. Biases that the checkpoint does not have are nil.
+// stored as [out, in]. What the model does not have is nil.
 type LayerWeights struct {
 	InputNorm *checkpoint.Tensor // [Hidden], before the attention
 	Q         *checkpoint.Tensor // [Heads*HeadDim, Hidden]
 	K, V      *checkpoint.Tensor // [KVHeads*HeadDim, Hidden]
-	QNorm     *checkpoint.Tensor // [HeadDim], for each query head
-	KNorm     *checkpoint.Tensor // [HeadDim], for each key head
+	QNorm     *checkpoint.Tensor // [HeadDim], for each query head; with HeadNorms
+	KNorm     *checkpoint.Tensor // [HeadDim], for each key head; with HeadNorms
 	O         *checkpoint.Tensor // [Hidden, Heads*HeadDim]
 	PostNorm  *checkpoint.Tensor // [Hidden], before the MLP
 	Gate, Up  *checkpoint.Tensor // [Intermediate, Hidden]
@@ -65,9 +65,9 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 			*to, err = ck.Tensor(name, shape...)
 		}
 	}
-	may := func(to **checkpoint.Tensor, must bool, name string, shape ...int) {
-		if must || ck.Has(name) {
-			need(to, name, shape...)
+	bias := func(to **checkpoint.Tensor, b Bias, name string, size int) {
+		if b == BiasPresent || b == BiasIfStored && ck.Has(name) {
+			need(to, name, size)
 		}
 	}
 	need(&w.Embed, embedName, c.Vocab, c.Hidden)
@@ -77,28 +77,30 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 		need(&l.Q, layerName(i, "self_attn.q_proj.weight"), c.QuerySize(), c.Hidden)
 		need(&l.K, layerName(i, "self_attn.k_proj.weight"), c.KVSize(), c.Hidden)
 		need(&l.V, layerName(i, "self_attn.v_proj.weight"), c.KVSize(), c.Hidden)
-		need(&l.QNorm, layerName(i, "self_attn.q_norm.weight"), c.HeadDim)
-		need(&l.KNorm, layerName(i, "self_attn.k_norm.weight"), c.HeadDim)
+		if c.HeadNorms {
+			need(&l.QNorm, layerName(i, "self_attn.q_norm.weight"), c.HeadDim)
+			need(&l.KNorm, layerName(i, "self_attn.k_norm.weight"), c.HeadDim)
+		}
 		need(&l.O, layerName(i, "self_attn.o_proj.weight"), c.Hidden, c.QuerySize())
 		need(&l.PostNorm, layerName(i, "post_attention_layernorm.weight"), c.Hidden)
 		need(&l.Gate, layerName(i, "mlp.gate_proj.weight"), c.Intermediate, c.Hidden)
 		need(&l.Up, layerName(i, "mlp.up_proj.weight"), c.Intermediate, c.Hidden)
 		need(&l.Down, layerName(i, "mlp.down_proj.weight"), c.Hidden, c.Intermediate)
 
-		may(&l.QBias, c.AttentionBias, layerName(i, "self_attn.q_proj.bias"), c.QuerySize())
-		may(&l.KBias, c.AttentionBias, layerName(i, "self_attn.k_proj.bias"), c.KVSize())
-		may(&l.VBias, c.AttentionBias, layerName(i, "self_attn.v_proj.bias"), c.KVSize())
-		may(&l.OBias, c.AttentionBias, layerName(i, "self_attn.o_proj.bias"), c.Hidden)
-		may(&l.GateBias, false, layerName(i, "mlp.gate_proj.bias"), c.Intermediate)
-		may(&l.UpBias, false, layerName(i, "mlp.up_proj.bias"), c.Intermediate)
-		may(&l.DownBias, false, layerName(i, "mlp.down_proj.bias"), c.Hidden)
+		bias(&l.QBias, c.QKVBias, layerName(i, "self_attn.q_proj.bias"), c.QuerySize())
+		bias(&l.KBias, c.QKVBias, layerName(i, "self_attn.k_proj.bias"), c.KVSize())
+		bias(&l.VBias, c.QKVBias, layerName(i, "self_attn.v_proj.bias"), c.KVSize())
+		bias(&l.OBias, c.OBias, layerName(i, "self_attn.o_proj.bias"), c.Hidden)
+		bias(&l.GateBias, c.MLPBias, layerName(i, "mlp.gate_proj.bias"), c.Intermediate)
+		bias(&l.UpBias, c.MLPBias, layerName(i, "mlp.up_proj.bias"), c.Intermediate)
+		bias(&l.DownBias, c.MLPBias, layerName(i, "mlp.down_proj.bias"), c.Hidden)
 		w.Layers = append(w.Layers, l)
 	}
 	need(&w.FinalNorm, normName, c.Hidden)
 	if err != nil {
 		return nil, err
 	}
-	if c.tiedUnsaid {
+	if c.TiedUnsaid {
 		w.Tied = !ck.Has(headName)
 	}
 	if w.Tied {
