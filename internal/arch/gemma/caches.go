@@ -1,8 +1,6 @@
 package gemma
 
 import (
-	"fmt"
-
 	"anemone/internal/arch"
 	"anemone/internal/arch/nn"
 	"anemone/mil"
@@ -31,16 +29,6 @@ func (k Kind) String() string { return [...]string{"sliding", "full"}[k] }
 
 // LayerType is the name that config.json uses.
 func (k Kind) LayerType() string { return k.String() + "_attention" }
-
-// ParseKind returns the kind that config.json calls layerType.
-func ParseKind(layerType string) (Kind, error) {
-	for _, k := range kinds {
-		if layerType == k.LayerType() {
-			return k, nil
-		}
-	}
-	return 0, fmt.Errorf("found %q, want %q or %q", layerType, Sliding.LayerType(), Full.LayerType())
-}
 
 // Caches says where the layers of a model keep keys and values: a state for
 // each kind of layers, with a slot for each layer that stores some.
@@ -79,6 +67,16 @@ type Call struct {
 	Positions *mil.Value // of the tokens, int32 [T]
 	Causal    *mil.Value // mask of the whole context, [1, 1, T, C]
 	Current   *mil.Value // position of the first token, int32 [1]
+}
+
+// NewCall declares these inputs, for a call of t tokens.
+func NewCall(b *mil.Builder, o arch.Options, t int) Call {
+	return Call{
+		Tokens:    t,
+		Positions: b.Input("position_ids", mil.TensorOf(mil.Int32, t)),
+		Causal:    b.Input("causal_mask", mil.TensorOf(mil.Float16, 1, 1, t, o.Context)),
+		Current:   b.Input("current_pos", mil.TensorOf(mil.Int32, 1)),
+	}
 }
 
 // View is what the layers of one kind see within a function.

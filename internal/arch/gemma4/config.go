@@ -1,7 +1,6 @@
 package gemma4
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -142,37 +141,11 @@ const (
 	defaultPartial      = 0.25
 )
 
-// object is an object of config.json that knows where it stands.
-type object struct {
-	*checkpoint.Config
-	path string
-}
-
-// at returns what errors about a key begin with.
-func (o object) at() string { return o.File() + ": " + o.path }
-
-// text returns the object that describes the text model: that in text_config,
-// or the whole file for checkpoints of the text model alone.
-func text(outer *checkpoint.Config) (object, error) {
-	switch t := outer.ModelType(); t {
-	case "gemma4":
-		if !outer.Has("text_config") && outer.Has("hidden_size") {
-			return object{outer, ""}, nil // a text model that kept the outer name
-		}
-		c, err := outer.Object("text_config")
-		return object{c, "text_config."}, err
-	case "gemma4_text":
-		return object{outer, ""}, nil
-	default:
-		return object{}, fmt.Errorf("%s: model_type: found %q, want \"gemma4\" or \"gemma4_text\"", outer.File(), t)
-	}
-}
-
 // ParseConfig reads the configuration of a Gemma 4 model: that of the whole
 // model, with text_config, or of the text model alone. It refuses what this
 // package does not compute.
 func ParseConfig(outer *checkpoint.Config) (*Config, error) {
-	c, err := text(outer)
+	c, err := gemma.Text(outer, "gemma4")
 	if err != nil {
 		return nil, err
 	}
@@ -210,16 +183,16 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 			return nil, err
 		}
 		if *f.to < 1 || *f.to > f.max {
-			return nil, fmt.Errorf("%s%s: found %d, want 1 to %d", c.at(), f.key, *f.to, f.max)
+			return nil, fmt.Errorf("%s%s: found %d, want 1 to %d", c.At(), f.key, *f.to, f.max)
 		}
 	}
 	switch {
 	case cfg.Heads%cfg.KVHeads != 0:
-		return nil, fmt.Errorf("%snum_key_value_heads: found %d, want a divisor of num_attention_heads, %d", c.at(), cfg.KVHeads, cfg.Heads)
+		return nil, fmt.Errorf("%snum_key_value_heads: found %d, want a divisor of num_attention_heads, %d", c.At(), cfg.KVHeads, cfg.Heads)
 	case cfg.PerLayerVocab < cfg.Vocab:
-		return nil, fmt.Errorf("%svocab_size_per_layer_input: found %d, want at least vocab_size, %d: every token needs a row", c.at(), cfg.PerLayerVocab, cfg.Vocab)
+		return nil, fmt.Errorf("%svocab_size_per_layer_input: found %d, want at least vocab_size, %d: every token needs a row", c.At(), cfg.PerLayerVocab, cfg.Vocab)
 	case cfg.Layers*cfg.PerLayer > maxWidth:
-		return nil, fmt.Errorf("%snum_hidden_layers %d times hidden_size_per_layer_input %d exceeds %d", c.at(), cfg.Layers, cfg.PerLayer, maxWidth)
+		return nil, fmt.Errorf("%snum_hidden_layers %d times hidden_size_per_layer_input %d exceeds %d", c.At(), cfg.Layers, cfg.PerLayer, maxWidth)
 	}
 
 	if err := cfg.parseLayers(c); err != nil {
@@ -234,32 +207,22 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 	if cfg.DoubleWide, err = c.BoolOr("use_double_wide_mlp", false); err != nil {
 		return nil, err
 	}
-	if cfg.Eps, err = c.FloatOr("rms_norm_eps", defaultEps); err != nil {
+	if cfg.Eps, err = c.NormEps(defaultEps); err != nil {
 		return nil, err
 	}
-	if !(cfg.Eps > 0 && cfg.Eps < 1) {
-		return nil, fmt.Errorf("%srms_norm_eps: found %g, want a number between 0 and 1", c.at(), cfg.Eps)
-	}
-	if cfg.Softcap, err = c.FloatOr("final_logit_softcapping", 0); err != nil {
+	if cfg.Softcap, err = c.Softcap(); err != nil {
 		return nil, err
 	}
-	if cfg.Softcap < 0 || c.Has("final_logit_softcapping") && !(cfg.Softcap >= 1e-3 && cfg.Softcap <= 1e4) {
-		return nil, fmt.Errorf("%sfinal_logit_softcapping: found %g, want a number from 0.001 to 10000, or null", c.at(), cfg.Softcap)
-	}
-	// Either object may say it; a model without the text's saying so is tied.
-	cfg.tiedUnsaid = !c.Has("tie_word_embeddings") && !outer.Has("tie_word_embeddings")
-	from := c.Config
-	if !c.Has("tie_word_embeddings") {
-		from = outer
-	}
-	if cfg.Tied, err = from.BoolOr("tie_word_embeddings", true); err != nil {
+	tied, said, err := c.Tied(outer)
+	if err != nil {
 		return nil, err
 	}
+	cfg.Tied, cfg.tiedUnsaid = tied, !said
 	return cfg, nil
 }
 
 // refuse names the keys of Gemma 4 models that this package does not compute.
-func refuse(c object) error {
+func refuse(c gemma.Object) error {
 	for _, f := range []struct{ key, why string }{
 		{"attention_k_eq_v", "values that are computed by the keys' projection (Gemma 4 12B and 31B) are not supported; E2B and E4B are"},
 		{"enable_moe_block", "mixtures of experts (Gemma 4 26B-A4B) are not supported; E2B and E4B are"},
@@ -270,53 +233,28 @@ func refuse(c object) error {
 			return err
 		}
 		if on {
-			return fmt.Errorf("%s%s: found true, want false: %s", c.at(), f.key, f.why)
+			return fmt.Errorf("%s%s: found true, want false: %s", c.At(), f.key, f.why)
 		}
 	}
 	if n, err := c.IntOr("hidden_size_per_layer_input", defaultPerLayer); err != nil {
 		return err
 	} else if n == 0 {
-		return fmt.Errorf("%shidden_size_per_layer_input: found 0: models without per-layer inputs (Gemma 4 12B and larger) are not supported; E2B and E4B are", c.at())
+		return fmt.Errorf("%shidden_size_per_layer_input: found 0: models without per-layer inputs (Gemma 4 12B and larger) are not supported; E2B and E4B are", c.At())
 	}
 	switch s, err := c.StringOr("use_bidirectional_attention", ""); {
 	case err != nil:
 		return err
 	case s != "" && s != "vision": // which only concerns images
-		return fmt.Errorf("%suse_bidirectional_attention: found %q: tokens that attend to later ones are not supported", c.at(), s)
+		return fmt.Errorf("%suse_bidirectional_attention: found %q: tokens that attend to later ones are not supported", c.At(), s)
 	}
-	act, err := c.StringOr("hidden_activation", "gelu_pytorch_tanh")
-	if err != nil {
-		return err
-	}
-	if act != "gelu_pytorch_tanh" {
-		return fmt.Errorf("%shidden_activation: found %q, want \"gelu_pytorch_tanh\", which every Gemma 4 has", c.at(), act)
-	}
-	return nil
+	return c.Activation()
 }
 
 // parseLayers reads the kinds of layers and which of them share keys.
-func (c *Config) parseLayers(o object) error {
-	types, err := o.Strings("layer_types")
-	switch {
-	case errors.Is(err, checkpoint.ErrMissing):
-		for i := range c.Layers {
-			k := Sliding
-			if (i+1)%defaultPattern == 0 {
-				k = Full
-			}
-			c.Kinds = append(c.Kinds, k)
-		}
-	case err != nil:
+func (c *Config) parseLayers(o gemma.Object) error {
+	var err error
+	if c.Kinds, err = o.LayerKinds(c.Layers, defaultPattern); err != nil {
 		return err
-	case len(types) != c.Layers:
-		return fmt.Errorf("%slayer_types: found %d entries, want num_hidden_layers, %d", o.at(), len(types), c.Layers)
-	}
-	for i, t := range types {
-		k, err := gemma.ParseKind(t)
-		if err != nil {
-			return fmt.Errorf("%slayer_types[%d]: %w", o.at(), i, err)
-		}
-		c.Kinds = append(c.Kinds, k)
 	}
 	c.Kinds[c.Layers-1] = Full // whatever is said, as in transformers
 
@@ -324,17 +262,17 @@ func (c *Config) parseLayers(o object) error {
 		return err
 	}
 	if c.Shared < 0 || c.Shared >= c.Layers {
-		return fmt.Errorf("%snum_kv_shared_layers: found %d, want 0 to %d for %d layers", o.at(), c.Shared, c.Layers-1, c.Layers)
+		return fmt.Errorf("%snum_kv_shared_layers: found %d, want 0 to %d for %d layers", o.At(), c.Shared, c.Layers-1, c.Layers)
 	}
 	for i := range c.Layers {
 		if c.Producer(i) < 0 {
-			return fmt.Errorf("%snum_kv_shared_layers: layer %d is to share keys, but no %s layer comes before the last %d", o.at(), i, c.Kinds[i], c.Shared)
+			return fmt.Errorf("%snum_kv_shared_layers: layer %d is to share keys, but no %s layer comes before the last %d", o.At(), i, c.Kinds[i], c.Shared)
 		}
 	}
 	// Every package declares both caches.
 	for _, k := range []Kind{Sliding, Full} {
 		if len(c.Producers(k)) == 0 {
-			return fmt.Errorf("%slayer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.at(), k.LayerType())
+			return fmt.Errorf("%slayer_types: no layer with keys of its own has %s: models with one kind of attention are not supported", o.At(), k.LayerType())
 		}
 	}
 	return nil
@@ -343,13 +281,13 @@ func (c *Config) parseLayers(o object) error {
 // parseHeadDims reads the size of the heads of full layers: global_head_dim
 // in released models, an entry of per_layer_config for each of them in those
 // that transformers has saved again.
-func (c *Config) parseHeadDims(o object) error {
+func (c *Config) parseHeadDims(o gemma.Object) error {
 	bad := func(key string, d int) error {
 		if d < 2 || d > maxHeadDim || d%2 != 0 {
-			return fmt.Errorf("%s%s: found %d, want an even number up to %d: the rotary embedding pairs its halves", o.at(), key, d, maxHeadDim)
+			return fmt.Errorf("%s%s: found %d, want an even number up to %d: the rotary embedding pairs its halves", o.At(), key, d, maxHeadDim)
 		}
 		if c.Heads*d > maxWidth {
-			return fmt.Errorf("%snum_attention_heads %d times %s %d exceeds %d", o.at(), c.Heads, key, d, maxWidth)
+			return fmt.Errorf("%snum_attention_heads %d times %s %d exceeds %d", o.At(), c.Heads, key, d, maxWidth)
 		}
 		return nil
 	}
@@ -371,7 +309,7 @@ func (c *Config) parseHeadDims(o object) error {
 // perLayerConfig takes the head sizes from per_layer_config, where they must
 // be the same for all layers of a kind. What it does not say is said outside:
 // head_dim.
-func (c *Config) perLayerConfig(o object) error {
+func (c *Config) perLayerConfig(o gemma.Object) error {
 	const key = "per_layer_config"
 	all, err := o.Object(key)
 	if err != nil {
@@ -384,7 +322,7 @@ func (c *Config) perLayerConfig(o object) error {
 	for _, k := range all.Keys() {
 		i, err := strconv.Atoi(k)
 		if err != nil || i < 0 || i >= c.Layers {
-			return fmt.Errorf("%s%s: found key %q, want the number of a layer, 0 to %d", o.at(), key, k, c.Layers-1)
+			return fmt.Errorf("%s%s: found key %q, want the number of a layer, 0 to %d", o.At(), key, k, c.Layers-1)
 		}
 		one, err := all.Object(k)
 		if err != nil {
@@ -399,7 +337,7 @@ func (c *Config) perLayerConfig(o object) error {
 			case err != nil:
 				return err
 			default:
-				return fmt.Errorf("%s%s.%s.%s: found %d: only head_dim may differ between layers", o.at(), key, k, name, v)
+				return fmt.Errorf("%s%s.%s.%s: found %d: only head_dim may differ between layers", o.At(), key, k, name, v)
 			}
 		}
 	}
@@ -407,13 +345,13 @@ func (c *Config) perLayerConfig(o object) error {
 	for i, d := range dims {
 		k := c.Kinds[i]
 		if f, ok := first[k]; ok && dims[f] != d {
-			return fmt.Errorf("%s%s: layers %d and %d have heads of %d and %d elements, but both are %s", o.at(), key, f, i, dims[f], d, k.LayerType())
+			return fmt.Errorf("%s%s: layers %d and %d have heads of %d and %d elements, but both are %s", o.At(), key, f, i, dims[f], d, k.LayerType())
 		} else if !ok {
 			first[k] = i
 		}
 	}
 	if g := dims[first[Full]]; o.Has("global_head_dim") && g != c.Global.HeadDim {
-		return fmt.Errorf("%sglobal_head_dim is %d but %s says %d: remove the wrong one", o.at(), c.Global.HeadDim, key, g)
+		return fmt.Errorf("%sglobal_head_dim is %d but %s says %d: remove the wrong one", o.At(), c.Global.HeadDim, key, g)
 	} else {
 		c.Global.HeadDim = g
 	}
@@ -422,7 +360,7 @@ func (c *Config) perLayerConfig(o object) error {
 }
 
 // parseRope reads how either kind of layer rotates.
-func (c *Config) parseRope(o object) error {
+func (c *Config) parseRope(o gemma.Object) error {
 	for _, k := range []Kind{Sliding, Full} {
 		r := checkpoint.Rope{Type: "default", Theta: defaultLocalTheta}
 		if k == Full {
@@ -434,7 +372,7 @@ func (c *Config) parseRope(o object) error {
 				return err
 			}
 		}
-		where := o.at() + "rope_parameters." + k.LayerType()
+		where := o.At() + "rope_parameters." + k.LayerType()
 		// Below 1 the frequencies would rise; infinite ones would stay silent.
 		if !(r.Theta >= 1 && r.Theta <= math.MaxFloat32) {
 			return fmt.Errorf("%s.rope_theta: found %g, want a number from 1 to %g", where, r.Theta, math.MaxFloat32)

@@ -165,12 +165,7 @@ func (m *Model) function(name string, o arch.Options, first, last, t int, rot [2
 	c := m.cfg
 	b := mil.NewBuilder(name, mil.CoreML8)
 	x := b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, t, c.Hidden))
-	call := gemma.Call{
-		Tokens:    t,
-		Positions: b.Input("position_ids", mil.TensorOf(mil.Int32, t)),
-		Causal:    b.Input("causal_mask", mil.TensorOf(mil.Float16, 1, 1, t, o.Context)),
-		Current:   b.Input("current_pos", mil.TensorOf(mil.Int32, 1)),
-	}
+	call := gemma.NewCall(b, o, t)
 	ple := b.Input("per_layer_inputs", mil.TensorOf(mil.Float16, 1, t, c.Layers*c.PerLayer))
 	// Layers become an axis of their own: a slice of one has a small offset
 	// then (some engines take none above 4094).
