@@ -770,6 +770,9 @@ func (p *Package) follow(function string, t int) (r call, err error) {
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", c.Name, err)
 		}
+		if i < len(p.Chunks)-1 && !out.DType.IsFloat() {
+			return r, fmt.Errorf("%s: output %s is %v, wanted floating point", where, out.Name, out.DType)
+		}
 		for j := range f.Outputs {
 			earlier[f.Outputs[j].Name] = source{c.Name, f.Outputs[j].Shape}
 		}

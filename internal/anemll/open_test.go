@@ -316,6 +316,126 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// remainder adds a function for n tokens to every chunk, and their shape to the
+// embeddings.
+func (y *toy) remainder(n int) {
+	batch := y.chunks[0].Functions[1].Inputs[0].Shape[1]
+	for _, c := range y.chunks {
+		f := c.Functions[1]
+		f.Name = fmt.Sprintf("prefill_%d", n)
+		f.Inputs, f.Outputs, f.States = slices.Clone(f.Inputs), slices.Clone(f.Outputs), slices.Clone(f.States)
+		for _, list := range [][]coreml.Feature{f.Inputs, f.Outputs} {
+			for i := range list {
+				list[i].Shape = slices.Clone(list[i].Shape)
+				for k, d := range list[i].Shape {
+					if d == batch {
+						list[i].Shape[k] = n
+					}
+				}
+			}
+		}
+		c.Functions = append(c.Functions, f)
+	}
+	ids := &y.embeddings.Functions[0].Inputs[0]
+	ids.Shapes = append(slices.Clone(ids.Shapes), []int{1, n})
+}
+
+// wide makes batches of n tokens.
+func (y *toy) wide(n int) {
+	y.remainder(n)
+	for _, c := range y.chunks {
+		c.Functions[2].Name = "prefill"
+		c.Functions = append(c.Functions[:1], c.Functions[2])
+	}
+}
+
+// TestRemainders: functions for fewer tokens than a batch are found by their
+// names; one that does not fit costs nothing but itself.
+func TestRemainders(t *testing.T) {
+	last := func(y *toy, chunk int) *coreml.Function {
+		fs := y.chunks[chunk].Functions
+		return &fs[len(fs)-1]
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*toy)
+		want    []Prefill
+		problem string // "" for none
+	}{
+		{"none", func(y *toy) {}, nil, ""},
+		{"one", func(y *toy) { y.remainder(2) }, []Prefill{{"prefill_2", 2}}, ""},
+		{"other names", func(y *toy) {
+			y.remainder(2)
+			for i, name := range []string{"prefill_02", "prefill_2_rotate"} {
+				y.chunks[i].Functions[2].Name = name
+			}
+		}, nil, ""},
+		{"one token", func(y *toy) { y.remainder(1) }, nil, "prefill_1 takes 1 tokens, wanted a divisor of the batch, 4, from 2 on and less than it: prefill_1 is not used"},
+		{"not a divisor", func(y *toy) { y.remainder(3) }, nil, "prefill_3 takes 3 tokens, wanted a divisor of the batch, 4"},
+		{"a batch", func(y *toy) { y.remainder(2); last(y, 0).Name = "prefill_4"; last(y, 1).Name = "prefill_4" }, nil, "prefill_4 takes 4 tokens"},
+		{"more than a batch", func(y *toy) { y.remainder(8) }, nil, "prefill_8 takes 8 tokens"},
+		{"a number out of all bounds", func(y *toy) { y.remainder(2); last(y, 0).Name = "prefill_999999999" }, nil, "prefill_999999999 takes 999999999 tokens"},
+		{"longer than any number", func(y *toy) {
+			y.remainder(2)
+			y.chunks[0].Functions[2].Name = "prefill_" + strings.Repeat("9", 30)
+			y.chunks[1].Functions = y.chunks[1].Functions[:2]
+		}, nil, ""},
+		{"another name than shape", func(y *toy) { y.remainder(3); last(y, 0).Name = "prefill_2"; last(y, 1).Name = "prefill_2" }, nil, "input_ids takes [[1 1] [1 4] [1 3]], wanted [1, 2] for prefill_2"},
+		{"another shape of hidden states", func(y *toy) { y.remainder(2); last(y, 1).Inputs[0].Shape = []int{1, 4, 8} }, nil, "input hidden_states is fp16 [1 4 8], wanted fp16 [1, 2, hidden size]: prefill_2 is not used"},
+		{"in one chunk only", func(y *toy) { y.remainder(2); y.chunks[0].Functions = y.chunks[0].Functions[:2] }, nil, "has no function prefill_2, which other chunks have"},
+		{"embeddings that do not take it", func(y *toy) {
+			y.remainder(2)
+			y.embeddings.Functions[0].Inputs[0].Shapes = y.embeddings.Functions[0].Inputs[0].Shapes[:2]
+		}, nil, "wanted [1, 2] for prefill_2"},
+		{"a state is missing", func(y *toy) { y.remainder(2); last(y, 1).States = nil }, nil, "function prefill_2 has the states nothing, wanted model_model_kv_cache_0 fp16 [4 1 48 2] as in prefill"},
+		{"a state of another shape", func(y *toy) { y.remainder(2); last(y, 0).States[0].Shape = []int{4, 1, 32, 2} }, nil, "wanted model_model_kv_cache_0 fp16 [4 1 48 2]"},
+		{"a state more", func(y *toy) { y.remainder(2); last(y, 0).States = append(last(y, 0).States, fp16("other", 2)) }, nil, "has the states model_model_kv_cache_0, other, wanted model_model_kv_cache_0 as in prefill"},
+		{"a mask of another width", func(y *toy) {
+			y.remainder(2)
+			for i := range 2 {
+				for k := range last(y, i).Inputs {
+					if x := &last(y, i).Inputs[k]; x.Name == CausalMask {
+						x.Shape[3] = 16
+					}
+				}
+			}
+		}, nil, "are 16 and 0 wide in prefill_2, wanted 32 and 0 as in prefill"},
+		{"all tokens in place of the last", func(y *toy) { y.remainder(2); last(y, 1).Outputs[0].Shape = []int{1, 2, 8} }, nil, "prefill_2 of the last chunk gives 2 tokens, wanted the last one as of prefill"},
+		{"an input that nobody knows", func(y *toy) { y.remainder(2); last(y, 0).Inputs = append(last(y, 0).Inputs, fp16("what", 1)) }, nil, "input what is not known"},
+		{"prefill that must not be used", func(y *toy) { y.remainder(2); y.meta.InferOnly = true }, nil, ""},
+		{"a batch for which there is no room", func(y *toy) { y.remainder(2); y.local(3); y.rotate() }, nil, "prefill takes 4 tokens, but there is room for 3 positions only"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			y := newToy()
+			c.change(y)
+			p, err := y.assemble()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(p.Remainders, c.want) || (len(p.Problems) > 0) != (c.problem != "") || !strings.Contains(strings.Join(p.Problems, "\n"), c.problem) {
+				t.Errorf("found %v, problems %q; want %v, %q", p.Remainders, p.Problems, c.want, c.problem)
+			}
+			if p.InferFunction != "infer" || c.problem != "" && c.name != "a batch for which there is no room" && p.PrefillFunction != "prefill" {
+				t.Errorf("infer is %q, prefill %q", p.InferFunction, p.PrefillFunction)
+			}
+		})
+	}
+	// Several, the largest first whatever their order, and with all others.
+	y := newToy()
+	y.wide(12)
+	for _, n := range []int{2, 6, 3} {
+		y.remainder(n)
+	}
+	p, err := y.assemble()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Prefill{{"prefill", 12}, {"prefill_6", 6}, {"prefill_3", 3}, {"prefill_2", 2}}
+	if !slices.Equal(p.Prefills(), want) || !slices.Equal(p.DecoderFunctions(), []string{"infer", "prefill", "prefill_6", "prefill_3", "prefill_2"}) {
+		t.Errorf("%v, %v, problems %q; want %v", p.Prefills(), p.DecoderFunctions(), p.Problems, want)
+	}
+}
+
 // Each case changes the toy in one way.
 func TestLayoutVariants(t *testing.T) {
 	for _, c := range []struct {

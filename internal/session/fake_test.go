@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"anemone/coreml"
@@ -28,7 +30,7 @@ type toy struct {
 	meta     *anemll.Meta
 	pkg      *anemll.Package
 	parts    map[*coreml.Model]*toyModel
-	log      []string // "P0" prefill at 0, "I4" infer at 4, "H" the head
+	log      []string // "P0" prefill at 0, "P2@4" prefill_2 at 4, "I4" infer at 4, "H" the head
 	fail     func(call string) error
 	strict   bool // every position once and in order, as for recurrent states
 	closed   int
@@ -54,6 +56,7 @@ type toyOptions struct {
 	batchOutput     bool // prefill of the last chunk gives the whole batch
 	unshapedOutputs bool
 	saves           bool // the states can be read and written
+	remainders      []int
 }
 
 func fp16(name string, shape ...int) coreml.Feature {
@@ -74,6 +77,9 @@ func newToy(t *testing.T, o toyOptions) *toy {
 	}
 	ids := i32(anemll.InputIDs, 1, 1)
 	ids.Shapes = [][]int{{1, 1}, {1, o.batch}}
+	for _, n := range o.remainders {
+		ids.Shapes = append(ids.Shapes, []int{1, n})
+	}
 	outs := []coreml.Feature{{Name: anemll.HiddenStates, DType: mil.Float16}}
 	if o.perLayer {
 		outs = append(outs, coreml.Feature{Name: "per_layer_inputs", DType: mil.Float16})
@@ -97,11 +103,17 @@ func newToy(t *testing.T, o toyOptions) *toy {
 			}
 			return f
 		}
-		out := o.batch
-		if c == 1 && !o.batchOutput {
-			out = 1
+		out := func(rows int) int {
+			if c == 1 && !o.batchOutput {
+				return 1
+			}
+			return rows
 		}
-		chunks = append(chunks, add("chunk", c, &coreml.Model{Functions: []coreml.Function{fn("infer", 1, 1), fn("prefill", o.batch, out)}, DefaultFunction: "infer"}))
+		m := &coreml.Model{Functions: []coreml.Function{fn("infer", 1, 1), fn("prefill", o.batch, out(o.batch))}, DefaultFunction: "infer"}
+		for _, n := range o.remainders {
+			m.Functions = append(m.Functions, fn(fmt.Sprintf("prefill_%d", n), n, out(n)))
+		}
+		chunks = append(chunks, add("chunk", c, m))
 	}
 	head := add("head", 0, &coreml.Model{Functions: []coreml.Function{{Name: "main", Inputs: []coreml.Feature{fp16(anemll.HiddenStates, 1, 1, toyHidden)},
 		Outputs: []coreml.Feature{fp16("logits1", 1, 1, 6), fp16("logits2", 1, 1, 5)}}}})
@@ -282,6 +294,9 @@ func (m *toyModel) Predict(ctx context.Context, function string, in, out runner.
 		letter := "I"
 		if function == "prefill" {
 			rows, letter = m.b, "P"
+		} else if n, ok := strings.CutPrefix(function, "prefill_"); ok {
+			rows, _ = strconv.Atoi(n)
+			letter = "P" + n + "@"
 		}
 		call := fmt.Sprintf("%s%d", letter, pos)
 		if m.chunk == 0 {

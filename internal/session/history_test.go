@@ -22,21 +22,28 @@ func TestGoesOnFromSnapshots(t *testing.T) {
 		next   func(done []int32) []int32 // of the tokens in the context
 		calls  string
 		reused int
+
+		remainders []int
 	}{
-		{"goes on", DefaultSnapshots(), 0, func(d []int32) []int32 { return append(d, 1, 2) }, "I11 I12 H", 11},
-		{"the same", DefaultSnapshots(), 0, func(d []int32) []int32 { return d }, "", 11},
-		{"another answer", DefaultSnapshots(), 0, func(d []int32) []int32 { return append(d[:9], d[9]+1, 1, 2, 3, 4) }, "P9 I13 H", 9},
-		{"the prompt again", DefaultSnapshots(), 0, func(d []int32) []int32 { return d[:9] }, "", 9},
-		{"the prompt but for its last token", DefaultSnapshots(), 0, func(d []int32) []int32 { return d[:8] }, "P0 P4 H", 0},
-		{"the same pinned", DefaultSnapshots(), 5, func(d []int32) []int32 { return append(d[:6], d[6]+1, 3, 4, 5) }, "P4 I8 I9 H", 4},
-		{"after each batch", Snapshots{Max: 8, Bytes: 1 << 20, Every: 1}, 0, func(d []int32) []int32 { return d[:8] }, "P4 H", 4},
-		{"after every second batch", Snapshots{Max: 8, Bytes: 1 << 20, Every: 8}, 0, func(d []int32) []int32 { return append(d[:8], d[8]+1) }, "I8 H", 8},
-		{"only the latest", Snapshots{Max: 1, Bytes: 1 << 20}, 0, func(d []int32) []int32 { return d[:9] }, "P0 P4 I8 H", 0},
-		{"none", Snapshots{}, 4, func(d []int32) []int32 { return d[:9] }, "P0 P4 I8 H", 0},
-		{"too little memory", Snapshots{Max: 8, Bytes: 100}, 4, func(d []int32) []int32 { return d[:9] }, "P0 P4 I8 H", 0},
+		{"goes on", DefaultSnapshots(), 0, func(d []int32) []int32 { return append(d, 1, 2) }, "I11 I12 H", 11, nil},
+		{"the same", DefaultSnapshots(), 0, func(d []int32) []int32 { return d }, "", 11, nil},
+		{"another answer", DefaultSnapshots(), 0, func(d []int32) []int32 { return append(d[:9], d[9]+1, 1, 2, 3, 4) }, "P9 I13 H", 9, nil},
+		{"the prompt again", DefaultSnapshots(), 0, func(d []int32) []int32 { return d[:9] }, "", 9, nil},
+		{"the prompt but for its last token", DefaultSnapshots(), 0, func(d []int32) []int32 { return d[:8] }, "P0 P4 H", 0, nil},
+		{"the same pinned", DefaultSnapshots(), 5, func(d []int32) []int32 { return append(d[:6], d[6]+1, 3, 4, 5) }, "P4 I8 I9 H", 4, nil},
+		{"after each batch", Snapshots{Max: 8, Bytes: 1 << 20, Every: 1}, 0, func(d []int32) []int32 { return d[:8] }, "P4 H", 4, nil},
+		{"after every second batch", Snapshots{Max: 8, Bytes: 1 << 20, Every: 8}, 0, func(d []int32) []int32 { return append(d[:8], d[8]+1) }, "I8 H", 8, nil},
+		{"only the latest", Snapshots{Max: 1, Bytes: 1 << 20}, 0, func(d []int32) []int32 { return d[:9] }, "P0 P4 I8 H", 0, nil},
+		{"none", Snapshots{}, 4, func(d []int32) []int32 { return d[:9] }, "P0 P4 I8 H", 0, nil},
+		{"too little memory", Snapshots{Max: 8, Bytes: 100}, 4, func(d []int32) []int32 { return d[:9] }, "P0 P4 I8 H", 0, nil},
+		{"goes on, by twos", DefaultSnapshots(), 0, func(d []int32) []int32 { return append(d, 1, 2, 3) }, "P2@11 I13 H", 11, []int{2}},
+		{"another answer, by twos", DefaultSnapshots(), 0, func(d []int32) []int32 { return append(d[:9], d[9]+1, 1, 2, 3, 4, 5, 6) }, "P9 P2@13 I15 H", 9, []int{2}},
+		{"the prompt but for two tokens, by twos", DefaultSnapshots(), 0, func(d []int32) []int32 { return d[:7] }, "P0 P2@4 I6 H", 0, []int{2}},
+		{"after each call, by twos", Snapshots{Max: 8, Bytes: 1 << 20, Every: 1}, 0, func(d []int32) []int32 { return append(d[:7], 1, 2) }, "P4 I8 H", 4, []int{2}},
 	} {
 		for _, perChunk := range []bool{false, true} {
 			o := saving
+			o.remainders = c.remainders
 			o.chunkStates = perChunk
 			y := newToy(t, o)
 			s := y.session()
@@ -108,6 +115,9 @@ func TestHistoriesByDefinition(t *testing.T) {
 		o.recurrent = round%4 != 3
 		o.lastToken = round%3 != 2
 		o.chunkStates = round%2 == 1
+		if round%5 > 2 {
+			o.remainders = []int{2}
+		}
 		y := newToy(t, o)
 		s := y.session()
 		limits := Snapshots{Max: r.IntN(6), Bytes: int64(r.IntN(3000)), Every: r.IntN(9)}

@@ -24,18 +24,21 @@ func tokens(n int) []int32 {
 	return t
 }
 
-// wantCalls writes down the contract's call sequence from position pos on: q
-// batches, then single tokens, then the head.
-func wantCalls(pos, n, batch, ctx int, lastToken, prefill bool) []string {
+// wantCalls writes down the call sequence from position pos on: batches, calls
+// of the sizes that follow (the largest first), single tokens, then the head.
+func wantCalls(pos, n, ctx int, lastToken bool, sizes []int) []string {
 	var calls []string
-	for n > 0 {
-		full := prefill && pos+batch <= ctx && (n > batch || n == batch && lastToken)
-		if full {
-			calls = append(calls, fmt.Sprintf("P%d", pos))
-			pos, n = pos+batch, n-batch
-		} else {
-			calls = append(calls, fmt.Sprintf("I%d", pos))
-			pos, n = pos+1, n-1
+	for i, size := range append(sizes, 1) {
+		for n >= size && pos+size <= ctx && (lastToken || n > size || size == 1) {
+			switch {
+			case size == 1:
+				calls = append(calls, fmt.Sprintf("I%d", pos))
+			case i == 0:
+				calls = append(calls, fmt.Sprintf("P%d", pos))
+			default:
+				calls = append(calls, fmt.Sprintf("P%d@%d", size, pos))
+			}
+			pos, n = pos+size, n-size
 		}
 	}
 	return append(calls, "H")
@@ -61,6 +64,13 @@ func TestFeedSequenceByHand(t *testing.T) {
 		{"from an odd position to the end", toyOptions{ctx: 10, batch: 4, lastToken: true}, []int{3, 4, 3}, "I0 I1 I2 H P3 H I7 I8 I9 H"},
 		{"recurrent", toyOptions{ctx: 16, batch: 4, lastToken: true, recurrent: true}, []int{4, 1, 6}, "P0 H I4 H P5 I9 I10 H"},
 		{"recurrent, ANEMLL's output", toyOptions{ctx: 16, batch: 4, recurrent: true}, []int{8, 5}, "P0 I4 I5 I6 I7 H P8 I12 H"},
+		{"a rest", toyOptions{ctx: 32, batch: 12, lastToken: true, recurrent: true, remainders: []int{6, 4, 2}}, []int{12 + 11}, "P0 P6@12 P4@18 I22 H"},
+		{"nothing but a rest", toyOptions{ctx: 32, batch: 12, lastToken: true, recurrent: true, remainders: []int{2, 6, 4}}, []int{11, 4, 5}, "P6@0 P4@6 I10 H P4@11 H P4@15 I19 H"},
+		{"a rest that ends in a call", toyOptions{ctx: 32, batch: 12, lastToken: true, remainders: []int{6, 3}}, []int{12 + 9}, "P0 P6@12 P3@18 H"},
+		{"the same, ANEMLL's output", toyOptions{ctx: 32, batch: 12, remainders: []int{6, 3}}, []int{12 + 9, 6, 3}, "P0 P6@12 I18 I19 I20 H P3@21 I24 I25 I26 H I27 I28 I29 H"},
+		{"a batch, ANEMLL's output, and its parts", toyOptions{ctx: 32, batch: 12, remainders: []int{6, 3}}, []int{12}, "P6@0 P3@6 I9 I10 I11 H"},
+		{"at the end of the context", toyOptions{ctx: 19, batch: 12, lastToken: true, recurrent: true, remainders: []int{6, 4, 2}}, []int{9, 10}, "P6@0 P2@6 I8 H P6@9 P4@15 H"},
+		{"no prefill, no parts", toyOptions{ctx: 16, batch: 4, noPrefill: true, remainders: []int{2}}, []int{3}, "I0 I1 I2 H"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			y := newToy(t, c.opt)
@@ -102,6 +112,10 @@ func TestFeedEveryLength(t *testing.T) {
 		{ctx: 12, batch: 4, unshapedOutputs: true},
 		{ctx: 6, batch: 1, lastToken: true},
 		{ctx: 6, batch: 6, lastToken: true},
+		{ctx: 27, batch: 12, lastToken: true, recurrent: true, remainders: []int{6, 4, 3, 2}},
+		{ctx: 27, batch: 12, chunkStates: true, recurrent: true, remainders: []int{3, 2}},
+		{ctx: 27, batch: 12, lastToken: true, perLayer: true, unshapedOutputs: true, remainders: []int{4}},
+		{ctx: 27, batch: 12, batchOutput: true, remainders: []int{4}},
 	} {
 		for start := range opt.batch + 1 {
 			for n := 1; n <= 2*opt.batch+1 && start+n <= opt.ctx; n++ {
@@ -121,7 +135,11 @@ func TestFeedEveryLength(t *testing.T) {
 				if want := toyLogits(all); !slices.Equal(got, want) {
 					t.Errorf("%+v, %d tokens at %d: logits %v, want %v", opt, n, start, got, want)
 				}
-				want := wantCalls(start, n, opt.batch, opt.ctx, opt.lastToken && !opt.batchOutput, !opt.noPrefill && opt.batch > 1)
+				var sizes []int
+				if !opt.noPrefill && opt.batch > 1 {
+					sizes = append([]int{opt.batch}, opt.remainders...)
+				}
+				want := wantCalls(start, n, opt.ctx, opt.lastToken && !opt.batchOutput, sizes)
 				if got := y.calls(); !slices.Equal(got, want) {
 					t.Errorf("%+v, %d tokens at %d: calls %v, want %v", opt, n, start, got, want)
 				}
@@ -515,11 +533,11 @@ func TestHostileLayouts(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	names := []string{anemll.InputIDs, anemll.HiddenStates, anemll.PositionIDs, anemll.CausalMask, anemll.CurrentPos, anemll.UpdateMask,
 		anemll.OutputHiddenStates, "per_layer_inputs", "logits1", "logits2", "logits", "argmax_idx", "argmax_val", "kv", "model_model_kv_cache_0", "model_model_kv_cache_local", ""}
-	functions := []string{"main", "infer", "prefill", "infer_rotate", "prefill_rotate", ""}
+	functions := []string{"main", "infer", "prefill", "infer_rotate", "prefill_rotate", "prefill_2", "prefill_1", "prefill_3", "prefill_8", "prefill_999999999", "prefill_2x", ""}
 	dims := []int{-1, 0, 1, 2, 3, 4, 5, 16, 1 << 20, 1 << 40, math.MaxInt}
 	made, kinds := 0, map[string]int{}
 	for range 4000 {
-		y := newToy(t, toyOptions{ctx: 16, batch: 4, lastToken: r.IntN(2) == 0, perLayer: r.IntN(2) == 0})
+		y := newToy(t, toyOptions{ctx: 16, batch: 4, lastToken: r.IntN(2) == 0, perLayer: r.IntN(2) == 0, remainders: [][]int{nil, {2}}[r.IntN(2)]})
 		parts := y.pkg.Parts()
 		if r.IntN(3) == 0 {
 			y.rotateHostile(r.IntN(12))
@@ -569,6 +587,9 @@ func TestHostileLayouts(t *testing.T) {
 			continue
 		}
 		kinds[fmt.Sprintf("mono %v window %v argmax %v", mono, p.Window > 0, p.Argmax)]++
+		if len(p.Remainders) > 0 {
+			kinds["remainders"]++
+		}
 		m, err := Load(p, func(*coreml.Model) (runner.Model, error) { return silent{}, nil })
 		if err != nil {
 			t.Fatal(err)
@@ -585,7 +606,7 @@ func TestHostileLayouts(t *testing.T) {
 			}
 		}
 	}
-	if made < 100 || len(kinds) < 4 {
+	if made < 100 || len(kinds) < 5 || kinds["remainders"] < 50 {
 		t.Errorf("only %d packages of %v were taken, so this says little", made, kinds)
 	}
 }

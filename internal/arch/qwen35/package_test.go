@@ -459,7 +459,7 @@ func TestEncodings(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	forbidden := []string{"cumsum", "sigmoid", "silu", "softplus", "topk", "sigmoid_hard", "mod", "logical_and", "logical_or", "gather_nd", "reduce_prod", "where", "gather_along_axis"}
 	for _, name := range []string{"tiny-qwen35", "tiny-qwen35-moe-fused"} {
-		for _, o := range []anemll.Options{{Chunks: 1}, {Chunks: 4, GDNChunk: 16}} {
+		for _, o := range []anemll.Options{{Chunks: 1, Remainders: []int{16, 2}}, {Chunks: 4, GDNChunk: 16}} {
 			o.Context, o.Batch = 128, 64
 			dir, _ := convert(t, testutil.Data(t, "checkpoints", name), o)
 			for i := range o.Chunks {
@@ -468,7 +468,7 @@ func TestPrograms(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { p.Close() })
-				if len(p.Model.Program.Functions) != 2 {
+				if len(p.Model.Program.Functions) != 2+len(o.Remainders) {
 					t.Fatalf("%d functions", len(p.Model.Program.Functions))
 				}
 				for _, f := range p.Model.Program.Functions {
