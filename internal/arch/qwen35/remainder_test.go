@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
@@ -157,22 +158,51 @@ func TestRemainderRefused(t *testing.T) {
 }
 
 // BenchmarkRemainder measures prompts of one to two batches, but for one token,
-// with functions for fewer tokens than a batch and without. The figures are for
-// the tiny checkpoint; bench/remainder.sh measures any package.
+// with functions for fewer tokens than a batch and without, alternating on one
+// model: ratio is that of the times. ANEMONE_CHECKPOINT names another checkpoint
+// than the tiny one.
 func BenchmarkRemainder(b *testing.B) {
-	for _, remainders := range [][]int{nil, {16}, {16, 4}} {
-		dir, _ := convert(b, testutil.Data(b, "checkpoints", "tiny-qwen35"), anemll.Options{Context: 256, Batch: 64, Chunks: 1, Remainders: remainders})
-		_, s := load(b, dir, engine.Float32)
-		for _, n := range []int{63, 95, 127} {
-			ids := make([]int32, n)
-			b.Run(fmt.Sprintf("%v/%d", remainders, n), func(b *testing.B) {
-				for b.Loop() {
-					s.Reset()
-					if _, err := s.Feed(b.Context(), ids); err != nil {
-						b.Fatal(err)
-					}
+	const batch = 64
+	checkpoint := os.Getenv("ANEMONE_CHECKPOINT")
+	if checkpoint == "" {
+		checkpoint = testutil.Data(b, "checkpoints", "tiny-qwen35")
+	}
+	e := compress.Encoding{Bits: 4, Group: 8}
+	dir, _ := convert(b, checkpoint, anemll.Options{Context: 512, Batch: batch, Chunks: 1, Remainders: []int{16, 4}, FFN: e, Head: e})
+	m := loadModel(b, dir, engine.Float32)
+	p := m.Package()
+	all := p.Remainders
+	p.Remainders = nil // of the sessions made from here on
+	without := newSession(b, m)
+	for n := 1; n <= len(all); n++ {
+		p.Remainders = all[:n]
+		with := newSession(b, m)
+		name := "by"
+		for _, f := range p.Remainders {
+			name += fmt.Sprintf("-%d", f.Tokens)
+		}
+		for _, length := range []int{batch - 1, batch + batch/2 - 1, batch + batch/2, 2*batch - 1} {
+			ids := make([]int32, length)
+			feed := func(s *session.Session) time.Duration {
+				s.Reset()
+				start := time.Now()
+				if _, err := s.Feed(b.Context(), ids); err != nil {
+					b.Fatal(err)
 				}
-				b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+				return time.Since(start)
+			}
+			b.Run(fmt.Sprintf("%s/%d", name, length), func(b *testing.B) {
+				feed(without) // the first calls prepare weights
+				feed(with)
+				var before, now time.Duration
+				for b.Loop() {
+					before += feed(without)
+					now += feed(with)
+				}
+				rate := func(d time.Duration) float64 { return float64(length) * float64(b.N) / d.Seconds() }
+				b.ReportMetric(rate(before), "tokens/s-without")
+				b.ReportMetric(rate(now), "tokens/s-with")
+				b.ReportMetric(before.Seconds()/now.Seconds(), "ratio")
 			})
 		}
 	}
