@@ -4,6 +4,7 @@ package all
 
 import (
 	"anemone/internal/arch"
+	"anemone/internal/arch/gemma3"
 	"anemone/internal/arch/gemma4"
 	"anemone/internal/arch/llama"
 	"anemone/internal/arch/qwen2"
@@ -12,4 +13,4 @@ import (
 )
 
 // Registry holds every architecture.
-var Registry = arch.Registry{llama.Architecture, qwen2.Architecture, qwen3.Architecture, qwen35.Architecture, gemma4.Architecture}
+var Registry = arch.Registry{llama.Architecture, qwen2.Architecture, qwen3.Architecture, qwen35.Architecture, gemma3.Architecture, gemma4.Architecture}
