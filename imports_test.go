@@ -22,7 +22,7 @@ var rooms = []struct {
 	{"coreml", "mil"},
 	{"internal/float16", ""},
 	{"internal/platform", ""},
-	{"internal/checkpoint", ""},
+	{"internal/checkpoint", "internal/tokenizer/vocab"},
 	{"internal/tokenizer", ""},
 	{"internal/compress", "mil"},
 	// Graph and reference: nn and dense must not know each other.

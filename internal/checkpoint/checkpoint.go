@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"anemone/internal/checkpoint/gguf"
 	"anemone/internal/checkpoint/safetensors"
 )
 
@@ -53,10 +54,15 @@ func Open(path string) (_ *Checkpoint, err error) {
 			c.Close()
 		}
 	}()
-	if !st.IsDir() {
-		return nil, fmt.Errorf("open checkpoint: %s is a file; want the folder with config.json and the weights", path)
+	switch {
+	case st.IsDir():
+		err = c.openFolder()
+	case gguf.IsFile(path):
+		err = c.openGGUF()
+	default:
+		err = fmt.Errorf("%s is a file, but no GGUF file; want the folder with config.json and the weights, or a GGUF file", path)
 	}
-	if err := c.openFolder(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("open checkpoint: %w", err)
 	}
 	return c, nil
@@ -193,13 +199,17 @@ func (c *Checkpoint) Tensor(name string, shape ...int) (*Tensor, error) {
 		fits = fits && (shape[i] == -1 || shape[i] == t.Shape[i])
 	}
 	if !fits {
-		return nil, fmt.Errorf("%s: tensor %q: found shape %v, want %s", t.File, name, t.Shape, wanted(shape))
+		return nil, fmt.Errorf("%s: tensor %s: found shape %v, want %s", t.File, t.label(), t.Shape, wanted(shape))
 	}
 	switch t.DType {
 	case safetensors.F32, safetensors.F16, safetensors.BF16:
 		return t, nil
 	}
-	return nil, fmt.Errorf("%s: tensor %q: found type %s, want F32, F16 or BF16; convert from the original checkpoint if this one is quantized", t.File, name, t.DType)
+	want := "F32, F16 or BF16"
+	if t.gguf {
+		want = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K or IQ4_NL"
+	}
+	return nil, fmt.Errorf("%s: tensor %s: found type %s, want %s; convert from the original checkpoint if this one is quantized", t.File, t.label(), t.DType, want)
 }
 
 // wanted writes a shape with * for any size.

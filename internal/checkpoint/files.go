@@ -124,6 +124,17 @@ func (c *Checkpoint) Files() []string {
 	return names
 }
 
+// TokenizerProblem says why a tokenizer that the checkpoint has in another form
+// than tokenizer.json could not be written in that form; nil if it could, or if
+// there is nothing of the kind.
+func (c *Checkpoint) TokenizerProblem() error {
+	if c.files.tokenizer == nil {
+		return nil
+	}
+	_, err := c.files.tokenizer()
+	return err
+}
+
 // OpenFile opens config.json or one of the [Checkpoint.Files]. The error for a
 // file that is not there wraps [fs.ErrNotExist].
 func (c *Checkpoint) OpenFile(name string) (io.ReadCloser, error) {

@@ -27,14 +27,36 @@ const (
 func (c *Checkpoint) openFolder() error {
 	c.files.dir = c.Dir
 	if err := c.readConfigs(); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s has no %s; want a Hugging Face model folder", c.Dir, configFile)
+		if files, _ := c.ggufFiles(); len(files) > 0 {
+			return fmt.Errorf("%s has no %s, but %s: give %s in place of the folder", c.Dir, configFile, list(files, 3), theFile(files))
+		}
+		return fmt.Errorf("%s has no %s; want a Hugging Face model folder or a GGUF file", c.Dir, configFile)
 	} else if err != nil {
 		return err
 	}
 	if err := c.files.check(); err != nil {
 		return err
 	}
+	c.useSentencePiece()
 	return c.openWeights()
+}
+
+// ggufFiles lists the GGUF files of the folder.
+func (c *Checkpoint) ggufFiles() (names []string, err error) {
+	entries, err := os.ReadDir(c.Dir)
+	for _, e := range entries {
+		if name := e.Name(); !strings.HasPrefix(name, ".") && strings.EqualFold(filepath.Ext(name), ".gguf") {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}
+
+func theFile(files []string) string {
+	if len(files) == 1 {
+		return "that file"
+	}
+	return "one of the files"
 }
 
 func (c *Checkpoint) openWeights() error {
@@ -72,7 +94,7 @@ func (c *Checkpoint) onlyWeights() (string, error) {
 		case strings.HasPrefix(name, "."):
 		case strings.HasSuffix(name, ".safetensors"):
 			weights = append(weights, name)
-		case strings.HasSuffix(name, ".bin") || strings.HasSuffix(name, ".pth") || strings.HasSuffix(name, ".gguf"):
+		case strings.HasSuffix(name, ".bin") || strings.HasSuffix(name, ".pth"):
 			others = append(others, name)
 		}
 	}
@@ -81,7 +103,11 @@ func (c *Checkpoint) onlyWeights() (string, error) {
 		return weights[0], nil
 	case len(weights) > 1:
 		return "", fmt.Errorf("%s has %s, but neither %s nor %s, which says which of them holds what", c.Dir, list(weights, 3), singleFile, indexFile)
-	case len(others) > 0:
+	}
+	if files, err := c.ggufFiles(); err == nil && len(files) > 0 {
+		return "", fmt.Errorf("%s has no .safetensors file, but %s: give %s in place of the folder", c.Dir, list(files, 3), theFile(files))
+	}
+	if len(others) > 0 {
 		return "", fmt.Errorf("%s has no .safetensors file, only %s: convert those to safetensors first", c.Dir, list(others, 3))
 	}
 	return "", fmt.Errorf("%s has no .safetensors file", c.Dir)

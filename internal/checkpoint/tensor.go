@@ -20,12 +20,22 @@ type Tensor struct {
 	File   string            // path of the file that holds it
 	Stored string            // the type in the file: DType, or one like "Q4_K"
 
-	n     int   // elements
-	size  int64 // bytes in the file
+	gguf  bool   // the file is GGUF
+	alias string // its name in the file, where that is another
+	n     int    // elements
+	size  int64  // bytes in the file
 	bytes func() ([]byte, error)
 	// read, if not nil, sets dst to the elements from offset on, which are
 	// in the tensor; without it the bytes are elements of type DType.
 	read func(dst []float32, offset int) error
+}
+
+// label is what errors call the tensor.
+func (t *Tensor) label() string {
+	if t.alias != "" {
+		return fmt.Sprintf("%q (%s)", t.alias, t.Name)
+	}
+	return fmt.Sprintf("%q", t.Name)
 }
 
 // Len returns the number of elements.
