@@ -157,20 +157,58 @@ func TestDequantizePanics(t *testing.T) {
 	}
 }
 
-var dequantized = flag.String("dequantized", "", "GGUF file to print the SHA-256 of every dequantized tensor of, for testdata/judge.py")
+var model = flag.String("model", "", "GGUF file of which to print all, values as SHA-256, for testdata/judge.py")
 
 // TestPrint prints what testdata/judge.py prints of the same file.
 func TestPrint(t *testing.T) {
-	if *dequantized == "" {
-		t.Skip("wants -dequantized")
+	if *model == "" {
+		t.Skip("wants -model")
 	}
-	f, err := Open(*dequantized)
+	f, err := Open(*model)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
+	for _, key := range f.Keys() {
+		var parts []string
+		switch v := f.header.values[key]; {
+		case v.kind.integer():
+			n, err := f.Int(key)
+			parts = append(parts, fmt.Sprint(n, err))
+		case v.kind == kindFloat32 || v.kind == kindFloat64:
+			x, err := f.Float(key)
+			parts = append(parts, fmt.Sprintf("%x %v", math.Float64bits(x), err))
+		case v.kind == kindBool:
+			b, err := f.Bool(key)
+			parts = append(parts, fmt.Sprint(b, err))
+		case v.kind == kindString:
+			s, err := f.String(key)
+			parts = append(parts, fmt.Sprint(s, " ", err))
+		case v.elem.integer():
+			all, err := f.Ints(key)
+			for _, n := range all {
+				parts = append(parts, fmt.Sprint(n, err))
+			}
+		case v.elem == kindFloat32 || v.elem == kindFloat64:
+			all, err := f.Floats(key)
+			for _, x := range all {
+				parts = append(parts, fmt.Sprintf("%x %v", math.Float64bits(x), err))
+			}
+		case v.elem == kindBool:
+			all, err := f.Bools(key)
+			for _, b := range all {
+				parts = append(parts, fmt.Sprint(b, err))
+			}
+		case v.elem == kindString:
+			all, err := f.Strings(key)
+			for _, s := range all {
+				parts = append(parts, fmt.Sprint(s, " ", err))
+			}
+		}
+		fmt.Fprintf(out, "%s [%d] %x\n", key, len(parts), sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
+	}
 	for _, info := range f.Tensors() {
 		src, err := f.Bytes(info.Name)
 		if err != nil {

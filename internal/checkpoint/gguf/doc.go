@@ -23,8 +23,9 @@
 // Versions 2 and 3 are read. They do not differ, but that files of version 3
 // may be big-endian: those are refused, and so is version 1, which had
 // lengths of 32 bits and lasted for days. A model that was split into several
-// files is refused with the command that joins them: what is split is beyond
-// 30 GB, and the models that this program is for are far smaller.
+// files is refused with the command that joins them: models are split for
+// being larger than a site allows, tens of gigabytes, and the ones that this
+// program is for are far smaller.
 //
 // # What is checked
 //

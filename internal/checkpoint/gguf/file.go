@@ -73,9 +73,6 @@ func (f *File) Path() string { return f.path }
 // Version returns the version of the format, 2 or 3.
 func (f *File) Version() int { return f.header.version }
 
-// Size returns the length of the file in bytes.
-func (f *File) Size() int64 { return int64(len(f.data)) }
-
 // Tensors describes all tensors in the order in which the file lists them.
 func (f *File) Tensors() []Info { return slices.Clone(f.header.tensors) }
 

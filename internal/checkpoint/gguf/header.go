@@ -114,11 +114,11 @@ func parse(data []byte) (*header, error) {
 	switch {
 	case version == 2 || version == 3:
 	case version == 1:
-		return nil, errors.New("version 1 of the format, found, was in use for some days of August 2023 only; want 2 or 3: convert the model again")
+		return nil, errors.New("found version 1 of the format, which was in use for some days of August 2023 only; want 2 or 3: convert the model again")
 	case version&0xffff == 0 && version != 0:
 		return nil, fmt.Errorf("the file is big-endian (version %#x, the bytes reversed); want little-endian: gguf's own gguf_convert_endian.py turns one into the other", version)
 	default:
-		return nil, fmt.Errorf("version %d of the format; want 2 or 3", version)
+		return nil, fmt.Errorf("found version %d of the format, want 2 or 3", version)
 	}
 	tensors, err := r.u64("number of tensors")
 	if err != nil {
@@ -326,7 +326,7 @@ func (h *header) checkWhole(data []byte) error {
 	if !ok || !v.kind.integer() {
 		return nil
 	}
-	if n, ok := v.kind.int(data[v.at:]); !ok || n > 1 {
+	if n, ok := v.kind.int(data[v.at:]); ok && n > 1 {
 		return fmt.Errorf("this is one of %d files that a model was split into (key %q): join them first with `llama-gguf-split --merge FIRST-FILE WHOLE.gguf`", n, splitKey)
 	}
 	return nil
