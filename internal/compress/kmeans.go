@@ -90,7 +90,7 @@ func (s *solver) load(x, w []float64) {
 	s.node[zero] = node{}
 	s.sxx[zero] = 0
 	for i := zero; i < n; i++ {
-		wx := w[i] * x[i]
+		wx := float64(w[i] * x[i]) // rounded, so that no processor adds the exact product
 		a += w[i]
 		b += wx
 		c += float64(wx * x[i])
@@ -99,7 +99,7 @@ func (s *solver) load(x, w []float64) {
 	}
 	a, b, c = 0, 0, 0
 	for i := zero - 1; i >= 0; i-- {
-		wx := w[i] * x[i]
+		wx := float64(w[i] * x[i]) // rounded, so that no processor adds the exact product
 		a -= w[i]
 		b -= wx
 		c -= float64(wx * x[i])
