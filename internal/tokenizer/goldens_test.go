@@ -44,26 +44,21 @@ type goldenSet struct {
 	Picks   [][]int32
 	Picked  []string
 	Skipped []string
-	Long    struct {
-		Count   int
-		Hash    string
-		Parts   []string
-		Decoded string
-	}
+	Long    longGolden
+}
+
+// longGolden is what becomes of the long text: the number of ids, hashes of
+// all of them and of each ten thousand, and of the text decoded again.
+type longGolden struct {
+	Count   int
+	Hash    string
+	Parts   []string
+	Decoded string
 }
 
 var loadGoldens = sync.OnceValues(func() (*goldens, error) {
-	f, err := os.Open(filepath.Join("testdata", "goldens.json.gz"))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
 	g := new(goldens)
-	return g, json.NewDecoder(z).Decode(g)
+	return g, readGoldens("goldens.json.gz", g)
 })
 
 func golden(t testing.TB) *goldens {
@@ -74,6 +69,25 @@ func golden(t testing.TB) *goldens {
 	}
 	return g
 }
+
+// readGoldens reads a file of golden data from testdata.
+func readGoldens(name string, to any) error {
+	f, err := os.Open(filepath.Join("testdata", name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err := json.NewDecoder(z).Decode(to); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func textHash(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) }
 
 // longText is long_text of make_goldens.py.
 func (g *goldens) longText() string {
@@ -103,7 +117,7 @@ func (g *goldens) longText() string {
 func TestLongText(t *testing.T) {
 	g := golden(t)
 	text := g.longText()
-	if hash := fmt.Sprintf("%x", sha256.Sum256([]byte(text))); len(text) != g.Text.Bytes || hash != g.Text.Hash {
+	if hash := textHash(text); len(text) != g.Text.Bytes || hash != g.Text.Hash {
 		t.Fatalf("the generator made %d bytes with hash %s, want %d with %s", len(text), hash, g.Text.Bytes, g.Text.Hash)
 	}
 }
@@ -187,18 +201,23 @@ func testGoldens(t *testing.T, tok *Tokenizer, name string) {
 			}
 		}
 	}
-	ids := tok.Encode(g.longText(), false)
-	if len(ids) != set.Long.Count || idsHash(ids) != set.Long.Hash {
-		t.Errorf("the long text has %d ids, want %d", len(ids), set.Long.Count)
-		for i, want := range set.Long.Parts {
+	testLong(t, tok, set.Long)
+}
+
+func testLong(t *testing.T, tok *Tokenizer, want longGolden) {
+	t.Helper()
+	ids := tok.Encode(golden(t).longText(), false)
+	if len(ids) != want.Count || idsHash(ids) != want.Hash {
+		t.Errorf("the long text has %d ids, want %d", len(ids), want.Count)
+		for i, hash := range want.Parts {
 			part := ids[min(i*10000, len(ids)):min(i*10000+10000, len(ids))]
-			if idsHash(part)[:8] != want {
+			if idsHash(part)[:8] != hash {
 				t.Errorf("first difference in ids %d to %d: %+q", i*10000, i*10000+10000, tok.Decode(part, false))
 				break
 			}
 		}
 	}
-	if hash := fmt.Sprintf("%x", sha256.Sum256([]byte(tok.Decode(ids, false)))); hash != set.Long.Decoded {
+	if hash := textHash(tok.Decode(ids, false)); hash != want.Decoded {
 		t.Error("the decoded long text differs")
 	}
 }
@@ -274,7 +293,7 @@ func TestGoldenVariants(t *testing.T) {
 					continue
 				}
 				text := tok.Decode(ids, true)
-				if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:8]; got != v.Decoded[i] {
+				if got := textHash(text)[:8]; got != v.Decoded[i] {
 					t.Errorf("Decode(%v) = %+q with hash %s, want hash %s", ids, text, got, v.Decoded[i])
 				}
 			}

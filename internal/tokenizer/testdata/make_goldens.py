@@ -272,4 +272,5 @@ def main():
         f.write(gzip.compress(data, 9, mtime=0))
 
 
-main()
+if __name__ == "__main__":
+    main()

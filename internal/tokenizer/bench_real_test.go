@@ -9,10 +9,13 @@ import (
 	"anemone/internal/tokenizer/tokenizertest"
 )
 
-// BenchmarkQwen3 is the rate on the full vocabulary; testdata/compare.py puts
-// that of the PyPI package tokenizers beside it.
-func BenchmarkQwen3(b *testing.B) {
-	dir := tokenizertest.Qwen3(b)
+// BenchmarkQwen3 and BenchmarkGemma3 are the rates on full vocabularies;
+// testdata/compare.py puts those of the PyPI package tokenizers beside them.
+func BenchmarkQwen3(b *testing.B) { benchmark(b, tokenizertest.Qwen3(b)) }
+
+func BenchmarkGemma3(b *testing.B) { benchmark(b, tokenizertest.Gemma3(b)) }
+
+func benchmark(b *testing.B, dir string) {
 	text, err := os.ReadFile("tokenizer_test.go")
 	if err != nil {
 		b.Fatal(err)
