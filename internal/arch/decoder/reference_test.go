@@ -115,3 +115,59 @@ func TestKeptActivations(t *testing.T) {
 		}
 	}
 }
+
+// TestFrequencies holds those of graph and reference to what transformers
+// computed in float32 for the checkpoints with and without scaling. torch's
+// power has an error of one unit in the last place, and one of the graph's is
+// rounded once rather than three times: two units of 2^-24 to 2^-23 each way.
+func TestFrequencies(t *testing.T) {
+	all := &Family{Name: "Test", MaxPositions: 512, Scalings: []string{Linear, Llama3}}
+	for name, kinds := range map[string]string{"linear-biases": Linear, "llama3": Llama3, "mistral": ""} {
+		ck, err := checkpoint.Open("../llama/testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ck.Close()
+		cfg, err := ReadConfig(ck.Config, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Scaling.Type != kinds {
+			t.Errorf("%s: scaling %q, want %q", name, cfg.Scaling.Type, kinds)
+		}
+		want := archtest.OpenGolden(t, "../llama/testdata/"+name+"/golden.safetensors").Matrix(t, "inv_freq").Data
+		for what, got := range map[string][]float32{"graph": invFreq(cfg), "reference": frequencies(cfg)} {
+			if len(got) != len(want) {
+				t.Fatalf("%s, %s: %d frequencies, want %d", name, what, len(got), len(want))
+			}
+			for i := range got {
+				if d := math.Abs(float64(got[i])/float64(want[i]) - 1); d > 2.5e-7 {
+					t.Errorf("%s, %s: frequency %d is %g, want %g (relative difference %g)", name, what, i, got[i], want[i], d)
+				}
+			}
+		}
+	}
+}
+
+// Every region of Llama 3's scaling, at the values of Llama 3.2: 131072
+// positions from 8192 by a factor of 32. What turns 4 times within 8192
+// positions or more stays, what turns once or less is divided, and half way,
+// at 2.5 times, it is the mean of both.
+func TestLlama3(t *testing.T) {
+	c := &Config{RopeTheta: 500000, HeadDim: 64, Scaling: Scaling{Type: Llama3, Factor: 32, LowFreq: 1, HighFreq: 4, Original: 8192}}
+	turns := func(n float64) float32 { return float32(n * 2 * math.Pi / 8192) }
+	for _, k := range []struct{ turns, want float64 }{
+		{1000, 1000}, {4.001, 4.001}, {2.5, 2.5 * (0.5 + 0.5/32)}, {1.75, 1.75 * (0.25 + 0.75/32)}, {0.999, 0.999 / 32}, {0.01, 0.01 / 32},
+	} {
+		if got := llama3(turns(k.turns), &c.Scaling); math.Abs(float64(got)/float64(turns(k.want))-1) > 1e-6 {
+			t.Errorf("%g turns become %g, want %g", k.turns, float64(got)*8192/(2*math.Pi), k.want)
+		}
+	}
+	// Both computations agree over a whole model, on either side of the edges.
+	a, b := invFreq(c), frequencies(c)
+	for i := range a {
+		if math.Abs(float64(a[i])/float64(b[i])-1) > 1e-6 {
+			t.Errorf("frequency %d: graph %g, reference %g", i, a[i], b[i])
+		}
+	}
+}

@@ -61,7 +61,19 @@ func readRope(c *checkpoint.Config, f *Family) (float64, Scaling, error) {
 		return r.Theta, none, nil
 	}
 	s, err := readScaling(c, params, r.Type)
-	return r.Theta, s, err
+	if err != nil {
+		return 0, none, err
+	}
+	if old := "rope_scaling"; params != old && c.Has(old) {
+		o, err := readScaling(c, old, r.Type)
+		if err != nil {
+			return 0, none, err
+		}
+		if o != s {
+			return 0, none, fmt.Errorf("%s: %s and %s say different things (factor %g and %g): remove the wrong one", c.File(), old, params, o.Factor, s.Factor)
+		}
+	}
+	return r.Theta, s, nil
 }
 
 // quoted lists words as the subject of a sentence, verb included.

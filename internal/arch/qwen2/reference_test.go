@@ -1,0 +1,50 @@
+package qwen2
+
+import (
+	"path/filepath"
+	"testing"
+
+	"anemone/internal/arch"
+	"anemone/internal/arch/archtest"
+)
+
+// The random checkpoints in testdata; see llama/testdata/make.py. What their goldens say is
+// transformers', in float32.
+var random = []string{"gqa-tied", "mha-untied"}
+
+func golden(t testing.TB, name string) archtest.Golden {
+	t.Helper()
+	return archtest.OpenGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
+}
+
+func reference(t testing.TB, name string) arch.Reference {
+	t.Helper()
+	return archtest.Reference(t, Architecture, filepath.Join("testdata", name))
+}
+
+// The bound is some ten times what float32 sums that are rounded at every step
+// come to.
+func TestReferenceGolden(t *testing.T) {
+	for _, name := range random {
+		g := golden(t, name)
+		worst := archtest.Difference(archtest.Feed(t, reference(t, name), g.Tokens).Data, g.Logits.Data)
+		t.Logf("%s: largest difference %.2g", name, worst)
+		if !(worst <= 1e-4) {
+			t.Errorf("%s: largest difference of a logit %g, want at most 1e-4", name, worst)
+		}
+	}
+}
+
+func TestReference(t *testing.T) {
+	for _, name := range random {
+		t.Run(name, func(t *testing.T) { archtest.TestReference(t, reference(t, name), golden(t, name).Tokens) })
+	}
+}
+
+func TestPackage(t *testing.T) {
+	for _, name := range random {
+		t.Run(name, func(t *testing.T) {
+			archtest.TestPackage(t, Architecture, filepath.Join("testdata", name), golden(t, name))
+		})
+	}
+}
