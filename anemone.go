@@ -1,6 +1,7 @@
-// Package anemone converts Hugging Face checkpoints into Core ML packages for
-// Apple's Neural Engine, in the layout of ANEMLL 0.3.5, runs such packages on
-// any system, and checks that they compute what the checkpoint computes.
+// Package anemone converts Hugging Face checkpoints and GGUF files into Core ML
+// packages for Apple's Neural Engine, in the layout of ANEMLL 0.3.5, runs such
+// packages on any system, and checks that they compute what the checkpoint
+// computes.
 //
 // The two main entry points are [Convert] and [Open]:
 //
@@ -171,9 +172,11 @@ type CompileOptions struct {
 	Progress func(done, total int64, name string)
 }
 
-// Convert makes a package of the checkpoint in a Hugging Face model folder.
-// The output folder appears whole or not at all. Peak memory is that of a few
-// tensors, whatever the size of the model.
+// Convert makes a package of a checkpoint: a Hugging Face model folder, or a
+// GGUF file, whose weights are dequantized as they are read and whose metadata
+// stand for config.json and the tokenizer. Both give the same models if the
+// folder holds what the file holds. The output folder appears whole or not at
+// all. Peak memory is that of a few tensors, whatever the size of the model.
 func Convert(ctx context.Context, checkpoint, output string, o ConvertOptions) (*ConvertReport, error) {
 	return anemll.Convert(ctx, registry, checkpoint, output, o.internal())
 }

@@ -10,8 +10,8 @@ import (
 // CheckOptions say what a package is held to, and how. One of Checkpoint and
 // Golden is given.
 type CheckOptions struct {
-	// Checkpoint is the model folder that the package was made of. Its own
-	// float32 computation is what the package is compared with.
+	// Checkpoint is the model folder or GGUF file that the package was made of.
+	// Its own float32 computation is what the package is compared with.
 	Checkpoint string
 	// Golden is a safetensors file with tokens and logits made elsewhere, and
 	// with the positions that they belong to if not all have logits.

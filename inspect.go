@@ -14,10 +14,11 @@ import (
 // Parts (models), WeightBytes, estimates of the Memory it takes, and Problems:
 // what is odd about it. A Model has its Name, Functions (with Inputs, Outputs,
 // States, Operations by type and Memory), Weights by encoding, and, if asked
-// for, Tensors and the program as text in MIL. A Checkpoint has its ModelType,
-// Files, number of Tensors and Parameters, whether it is Supported and, if not,
-// Why, the tensors that are Unused, and Problems. Lint has the Findings of the
-// linter, if asked for, and how many of them are Errors, Warnings and Infos.
+// for, Tensors and the program as text in MIL. A Checkpoint has its Format,
+// ModelType, Context, Tokenizer, Files, number of Tensors (also by the Types that
+// they are stored in) and Parameters, whether it is Supported and, if not, Why,
+// the tensors that are Unused, and Problems. Lint has the Findings of the linter,
+// if asked for, and how many of them are Errors, Warnings and Infos.
 type Inspection = inspect.Report
 
 // InspectOptions say what to report beyond a summary: Weights asks for every
@@ -31,8 +32,8 @@ type InspectOptions = inspect.Options
 type LintOptions = lint.Options
 
 // Inspect says what lies at path: a package, a Core ML model (.mlpackage,
-// .mlmodel or .mlmodelc), or a checkpoint that could be converted. It reads no
-// weights.
+// .mlmodel or .mlmodelc), or a checkpoint that could be converted, which is a
+// folder or a GGUF file. It reads no weights.
 func Inspect(path string) (*Inspection, error) {
 	return InspectWith(context.Background(), path, InspectOptions{})
 }

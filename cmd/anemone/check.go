@@ -29,11 +29,12 @@ func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PACKAGE (--hf CHECKPOINT | --golden FILE | --text FILE | --bench | --plan)",
 		Short: "Hold a package to its checkpoint, measure it, see where it runs",
-		Long: `Check proves that a package computes what its checkpoint computes. The
-checkpoint's own float32 computation writes a greedy answer to a prompt; the
-same tokens then go through the package, and their logits are compared at every
-position: in the contract's sequence (full batches through prefill, the rest
-through infer) and token by token (infer only). Prefill is also held to infer.
+		Long: `Check proves that a package computes what its checkpoint (a Hugging Face folder
+or a GGUF file) computes. The checkpoint's own float32 computation writes a
+greedy answer to a prompt; the same tokens then go through the package, and
+their logits are compared at every position: in the contract's sequence (full
+batches through prefill, the rest through infer) and token by token (infer
+only). Prefill is also held to infer.
 
 With --golden, logits made elsewhere take the place of the checkpoint: a
 safetensors file with tokens, logits, and position if only some tokens have
@@ -55,6 +56,7 @@ Exit status: 0 the package is within the limits, 1 it is not, 2 the comparison
 could not be made.`,
 		Example: `  anemone check Qwen3-0.6B-ane --hf Qwen3-0.6B
   anemone check Qwen3-0.6B-ane --hf Qwen3-0.6B --text essay.txt --layers
+  anemone check SmolLM2-ane --hf SmolLM2-135M-Instruct.Q4_1.gguf
   anemone check Qwen3-0.6B-ane --golden logits.safetensors --numerics fp16
   anemone check Qwen3-0.6B-ane --bench
   anemone check Qwen3-0.6B-ane --plan`,
@@ -69,7 +71,7 @@ could not be made.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.o.Checkpoint, "hf", "", "checkpoint (Hugging Face folder) that the package was made of")
+	f.StringVar(&c.o.Checkpoint, "hf", "", "checkpoint (Hugging Face folder or GGUF file) that the package was made of")
 	f.StringVar(&c.o.Golden, "golden", "", "safetensors file with tokens and logits, in place of a checkpoint")
 	f.IntVar(&c.o.Tokens, "tokens", 0, "tokens that the checkpoint writes behind the prompt, or number compared of a text or golden file (default 64, or all)")
 	f.StringVar(&c.o.Prompt, "prompt", "", "user message that the checkpoint answers, through the chat template if there is one (default: a built-in one)")
@@ -218,11 +220,7 @@ func (c *checker) compare(cmd *cobra.Command, m *session.Model, bar *progress) (
 		}
 	}
 	if !c.raw && o.Golden == "" {
-		dirs := []string{m.Package().Dir}
-		if o.Checkpoint != "" {
-			dirs = append(dirs, o.Checkpoint)
-		}
-		t, err := template(dirs...)
+		t, err := check.FindTemplate(m.Package().Dir, o.Checkpoint)
 		if err != nil {
 			return nil, err
 		}
@@ -263,18 +261,6 @@ func readText(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has more than %d MiB: a context does not hold that much", path, maxText>>20)
 	}
 	return b, nil
-}
-
-// template returns the chat template of the first folder that has one, nil if
-// none has.
-func template(dirs ...string) (*chat.Template, error) {
-	for _, dir := range dirs {
-		t, err := chat.Load(dir)
-		if err == nil || !errors.Is(err, chat.ErrNoTemplate) {
-			return t, err
-		}
-	}
-	return nil, nil
 }
 
 func checkLine(p check.Progress) string {

@@ -27,9 +27,11 @@ func newConvert() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "convert CHECKPOINT",
-		Short: "Make a package of a Hugging Face checkpoint",
+		Short: "Make a package of a Hugging Face checkpoint or a GGUF file",
 		Long: `Convert makes a Core ML package in ANEMLL's layout of a Hugging Face model folder
-(config.json, *.safetensors, tokenizer files).
+(config.json, *.safetensors, tokenizer files), or of a GGUF file: the quantized
+weights are taken as they are, and configuration, tokenizer and chat template
+come from the file.
 
 Weights are palettized: a table of 2^BITS values serves GROUP output channels.
 BITS is 1, 2, 3, 4, 6 or 8; GROUP is 8 unless given, 0 makes one table per
@@ -41,7 +43,8 @@ The output folder appears when it is complete; interrupting leaves nothing. What
 may need a change is said in lines that begin with "warning:".`,
 		Example: `  anemone convert Qwen3-0.6B -o Qwen3-0.6B-ane
   anemone convert Qwen3-0.6B -o out --context 2048 --lut-ffn 4 --lut-lm-head 6
-  anemone convert Qwen3-0.6B -o out --lut-ffn none --lut-lm-head none   # all fp16`,
+  anemone convert Qwen3-0.6B -o out --lut-ffn none --lut-lm-head none   # all fp16
+  anemone convert SmolLM2-135M-Instruct.Q4_1.gguf -o SmolLM2-ane`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			for _, f := range []struct {

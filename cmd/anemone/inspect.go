@@ -31,8 +31,9 @@ func newInspect() *cobra.Command {
 		Short: "Say what a package, a Core ML model or a checkpoint holds, and lint it",
 		Long: `Inspect says what lies at PATH: a package (its parts, functions, inputs, outputs,
 states, weights by encoding, an estimate of the memory it takes, and whatever is
-odd about it), a single .mlpackage, .mlmodel or .mlmodelc, or a checkpoint and
-whether it can be converted. Files of weights are mapped, not read.
+odd about it), a single .mlpackage, .mlmodel or .mlmodelc, or a checkpoint (a
+Hugging Face folder or a GGUF file) and whether it can be converted. Files of
+weights are mapped, not read.
 
 --mil prints the program as text, --weights a tree of all weights, --lint what is
 known to go wrong on the Neural Engine: each in place of the summary.
@@ -44,7 +45,8 @@ are warnings, and 2 if nothing could be looked at. docs/lint.md lists the rules.
   anemone inspect chunk.mlpackage --mil --function infer | less
   anemone inspect Qwen3-0.6B-ane --weights
   anemone inspect Qwen3-0.6B-ane --lint --os ios18 --strict
-  anemone inspect Qwen3-0.6B --json`,
+  anemone inspect Qwen3-0.6B --json
+  anemone inspect SmolLM2-135M-Instruct.Q4_1.gguf`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			o, err := f.options()
@@ -166,8 +168,25 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 		printModel(w, r.Model, ops)
 	case r.Checkpoint != nil:
 		c := r.Checkpoint
-		fmt.Fprintf(w, "%s: checkpoint of model type %q, %d tensors, %d parameters, %s\n", r.Path, c.ModelType, c.Tensors, c.Parameters, bytesText(c.Bytes))
-		fmt.Fprintf(w, "  files: %s\n", strings.Join(c.Files, ", "))
+		kind := fmt.Sprintf("model type %q", c.ModelType)
+		if c.ModelType == "" && c.Architecture != "" {
+			kind = fmt.Sprintf("architecture %q", c.Architecture)
+		}
+		fmt.Fprintf(w, "%s: checkpoint of %s, %d tensors, %d parameters, %s\n", r.Path, kind, c.Tensors, c.Parameters, bytesText(c.Bytes))
+		var types []string
+		for _, t := range c.Types {
+			types = append(types, fmt.Sprintf("%s %d", t.Name, t.Tensors))
+		}
+		rows := [][]string{{"format", c.Format}, {"tensors", strings.Join(types, ", ")}}
+		for _, row := range [][]string{{"architecture", c.Architecture}, {"name", c.Name}, {"tokenizer", c.Tokenizer}} {
+			if row[1] != "" {
+				rows = append(rows, row)
+			}
+		}
+		if c.Context > 0 {
+			rows = append(rows, []string{"context", fmt.Sprintf("%d positions", c.Context)})
+		}
+		table(w, "  ", append(rows, []string{"files", strings.Join(c.Files, ", ")}))
 		for _, u := range c.Unused {
 			fmt.Fprintf(w, "  not used: %s\n", u)
 		}

@@ -31,6 +31,8 @@ func checkpointHint(path string) error {
 	}
 	_, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.EqualFold(filepath.Ext(path), ".gguf"):
+		return &worded{fmt.Sprintf("checkpoint %s: no such file", path), err}
 	case errors.Is(err, fs.ErrNotExist) && hubID.MatchString(filepath.ToSlash(path)):
 		_, name, _ := strings.Cut(filepath.ToSlash(path), "/")
 		return &worded{fmt.Sprintf("there is no folder %s. If that is a model on the Hugging Face hub, download it first: hf download %s --local-dir %s", path, filepath.ToSlash(path), name), err}
@@ -41,6 +43,9 @@ func checkpointHint(path string) error {
 	}
 	if revisions, _ := filepath.Glob(filepath.Join(path, "snapshots", "*", "config.json")); len(revisions) > 0 {
 		return fmt.Errorf("%s is a model in the hub's cache: the checkpoint is %s", path, filepath.Dir(revisions[len(revisions)-1]))
+	}
+	if files, _ := filepath.Glob(filepath.Join(path, "snapshots", "*", "*.gguf")); len(files) > 0 {
+		return fmt.Errorf("%s is a model in the hub's cache: give the GGUF file in it: %s", path, files[len(files)-1])
 	}
 	if has("snapshots") {
 		return fmt.Errorf("%s is a model in the hub's cache, but no revision in its folder snapshots has a config.json: download it again", path)

@@ -51,13 +51,13 @@ type PartReport struct {
 	Bytes int64  `json:"bytes"` // of its weights
 }
 
-// Convert makes a package of the checkpoint in a folder. The output folder
-// appears whole when everything has been written, or not at all: an error, or
-// ctx being done, leaves nothing behind.
-func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output string, o Options) (*Report, error) {
+// Convert makes a package of a checkpoint, a folder or a GGUF file. The output
+// folder appears whole when everything has been written, or not at all: an
+// error, or ctx being done, leaves nothing behind.
+func Convert(ctx context.Context, registry arch.Registry, checkpointPath, output string, o Options) (*Report, error) {
 	start := time.Now()
 	output = filepath.Clean(output)
-	ck, err := checkpoint.Open(checkpointDir)
+	ck, err := checkpoint.Open(checkpointPath)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	}
 	for _, check := range []func() error{
 		func() error { return free(output, o.Overwrite) },
-		func() error { return apart(checkpointDir, output) },
+		func() error { return apart(checkpointPath, output) },
 		ctx.Err,
 	} {
 		if err := check(); err != nil {
@@ -81,8 +81,8 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 		}
 	}
 
-	if Within(output, checkpointDir) {
-		p.warnings = append(p.warnings, fmt.Sprintf("the package lies in the checkpoint, %s: whoever copies or uploads that takes the package along", checkpointDir))
+	if Within(output, checkpointPath) {
+		p.warnings = append(p.warnings, fmt.Sprintf("the package lies in the checkpoint, %s: whoever copies or uploads that takes the package along", checkpointPath))
 	}
 	parents, err := makeParents(output)
 	if err != nil {
@@ -103,7 +103,7 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointDir, output 
 	}
 	defer os.RemoveAll(tmp)
 	if err := p.write(ctx, tmp, start); err != nil {
-		return nil, fmt.Errorf("convert %s: %w", checkpointDir, err)
+		return nil, fmt.Errorf("convert %s: %w", checkpointPath, err)
 	}
 	if err := publish(tmp, output, o.Overwrite); err != nil {
 		return nil, err
@@ -186,12 +186,12 @@ func realPath(dir string) (string, error) {
 
 // apart checks that overwriting the output folder does not cost the
 // checkpoint, which may be that folder or lie in it.
-func apart(checkpointDir, output string) error {
+func apart(checkpointPath, output string) error {
 	out, err := os.Stat(output)
 	if err != nil {
 		return nil // nothing there to be overwritten
 	}
-	dir, err := filepath.Abs(checkpointDir)
+	dir, err := filepath.Abs(checkpointPath)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func apart(checkpointDir, output string) error {
 	}
 	for {
 		if st, err := os.Stat(dir); err == nil && os.SameFile(st, out) {
-			return fmt.Errorf("output folder %s holds the checkpoint, %s, which would be lost: choose another", output, checkpointDir)
+			return fmt.Errorf("output folder %s holds the checkpoint, %s, which would be lost: choose another", output, checkpointPath)
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {

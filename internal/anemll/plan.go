@@ -3,6 +3,7 @@ package anemll
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -49,7 +50,7 @@ type Options struct {
 
 	Format    Format // of the models; both
 	Prefix    string // of the file names; the architecture's
-	Name      string // of the model; derived from the folder's name
+	Name      string // of the model; derived from the checkpoint's
 	Overwrite bool   // replace an existing output folder
 	Jobs      int    // cores used; all
 
@@ -293,7 +294,7 @@ func (p *plan) fill() error {
 		}
 	}
 	if !slices.Contains(p.ck.Files(), "tokenizer.json") {
-		p.warnings = append(p.warnings, "the checkpoint has no tokenizer.json, so the package has none and cannot be run on text (anemone run, ANEMLL's apps): put the model's tokenizer.json beside config.json and convert again, or into the package")
+		p.warnings = append(p.warnings, noTokenizer(p.ck))
 	}
 	if p.ck.Format() == "mlx" {
 		p.warnings = append(p.warnings, "the weights were written by MLX, which lays some of them out differently: check the package against the original checkpoint")
@@ -313,14 +314,32 @@ func (p *plan) fill() error {
 	return nil
 }
 
-// ModelName names a model after the folder of its checkpoint. In the cache of
-// huggingface_hub that is models--ORG--NAME/snapshots/REVISION.
-func ModelName(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
+// noTokenizer is the warning for a checkpoint without tokenizer.json.
+func noTokenizer(ck *checkpoint.Checkpoint) string {
+	why, where := "the checkpoint has no tokenizer.json", "beside config.json and convert again, or into the package"
+	if err := ck.TokenizerProblem(); err != nil {
+		why = fmt.Sprintf("no tokenizer.json can be made of the checkpoint's tokenizer (%v)", err)
+	}
+	if st, err := os.Stat(ck.Dir); err == nil && !st.IsDir() {
+		where = "into the package"
+	}
+	return fmt.Sprintf("%s, so the package has none and cannot be run on text (anemone run, ANEMLL's apps): put the model's tokenizer.json %s", why, where)
+}
+
+// ModelName names a model after its checkpoint: the folder, or the GGUF file
+// without its extension. In the cache of huggingface_hub a folder is
+// models--ORG--NAME/snapshots/REVISION.
+func ModelName(path string) (string, error) {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
-	return modelName(dir), nil
+	if st, err := os.Stat(path); err == nil && !st.IsDir() && strings.EqualFold(filepath.Ext(path), ".gguf") {
+		if name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)); name != "" {
+			return name, nil
+		}
+	}
+	return modelName(path), nil
 }
 
 func modelName(dir string) string {

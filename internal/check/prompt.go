@@ -2,15 +2,19 @@ package check
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
 	"anemone/internal/session"
 	"anemone/internal/tokenizer"
+	"anemone/internal/tokenizer/chat"
 )
 
 // DefaultPrompt is what the reference writes on unless told otherwise. It is
@@ -27,7 +31,7 @@ const shortPrompt = "Once upon a time"
 // against infer.
 type PackageOptions struct {
 	Options
-	// Checkpoint is the model folder that the package was made of.
+	// Checkpoint is the model folder or GGUF file that the package was made of.
 	Checkpoint string
 	// Golden is a file of logits; see [Golden].
 	Golden string
@@ -61,7 +65,7 @@ func Package(ctx context.Context, registry arch.Registry, m *session.Model, o Pa
 	case o.Checkpoint == "" && o.Text == "":
 		return nil, errors.New("nothing to hold the package to: want a checkpoint, a golden file, or a text for holding prefill to infer")
 	case o.Checkpoint == "":
-		tok, err := findTokenizer(m.Package().Dir)
+		tok, err := findTokenizer(m.Package().Dir, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +84,7 @@ func Package(ctx context.Context, registry arch.Registry, m *session.Model, o Pa
 	if err != nil {
 		return nil, err
 	}
-	tok, err := findTokenizer(m.Package().Dir, o.Checkpoint)
+	tok, err := findTokenizer(m.Package().Dir, ck)
 	if err != nil {
 		return nil, err
 	}
@@ -125,20 +129,79 @@ func (o *PackageOptions) promptIDs(tok *tokenizer.Tokenizer, context int) ([]int
 }
 
 // findTokenizer opens the tokenizer of the package or, if it brings none, of
-// the checkpoint.
-func findTokenizer(dirs ...string) (*tokenizer.Tokenizer, error) {
-	for _, dir := range dirs {
-		path := filepath.Join(dir, "tokenizer.json")
-		if dir == "" {
-			continue
+// the checkpoint, which may be nil.
+func findTokenizer(dir string, ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
+	const name = "tokenizer.json"
+	if dir != "" {
+		tok, err := tokenizer.Open(filepath.Join(dir, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return tok, err
 		}
-		if _, err := os.Stat(path); err != nil {
-			if errors.Is(err, os.ErrNotExist) {
-				continue
+	}
+	why := ""
+	if ck != nil {
+		data, err := ck.ReadFile(name)
+		if err == nil {
+			tok, err := tokenizer.Parse(data)
+			if err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", name, ck.Dir, err)
 			}
+			return tok, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		return tokenizer.Open(path)
+		if err := ck.TokenizerProblem(); err != nil {
+			why = fmt.Sprintf(" (%v)", err)
+		}
 	}
-	return nil, fmt.Errorf("neither the package nor the checkpoint has a tokenizer.json, so that no prompt can be given: compare with a golden file, which brings its tokens: %w", os.ErrNotExist)
+	return nil, fmt.Errorf("neither the package nor the checkpoint has a tokenizer.json, so that no prompt can be given%s: compare with a golden file, which brings its tokens: %w", why, fs.ErrNotExist)
+}
+
+// FindTemplate returns the chat template of a package or, if it brings none, of
+// the checkpoint at that path, "" for none; nil if neither has one.
+func FindTemplate(dir, path string) (*chat.Template, error) {
+	t, err := chat.Load(dir)
+	if errors.Is(err, chat.ErrNoTemplate) && path != "" {
+		if st, err := os.Stat(path); err == nil && !st.IsDir() {
+			return templateOfFile(path)
+		}
+		t, err = chat.Load(path)
+	}
+	if errors.Is(err, chat.ErrNoTemplate) {
+		return nil, nil
+	}
+	return t, err
+}
+
+// templateOfFile returns the chat template of a GGUF file, nil if it has none.
+func templateOfFile(path string) (*chat.Template, error) {
+	ck, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer ck.Close()
+	source, err := ck.ReadFile("chat_template.jinja")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	special := map[string]string{}
+	if data, err := ck.ReadFile("tokenizer_config.json"); err == nil {
+		var all map[string]any
+		if err := json.Unmarshal(data, &all); err != nil {
+			return nil, fmt.Errorf("tokenizer_config.json of %s: %w", path, err)
+		}
+		for key, v := range all {
+			if token, ok := v.(string); ok && strings.HasSuffix(key, "_token") {
+				special[key] = token
+			}
+		}
+	}
+	t, err := chat.New(string(source), special)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
 }

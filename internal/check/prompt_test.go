@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"anemone/internal/checkpoint"
 	"anemone/internal/engine"
 	"anemone/internal/tokenizer"
 )
@@ -91,11 +92,18 @@ func TestPackage(t *testing.T) {
 }
 
 func TestFindTokenizer(t *testing.T) {
-	ck, empty := tinyCheckpoint(t), t.TempDir()
-	if tok, err := findTokenizer(empty, "", ck); err != nil || len(tok.Encode("letter", true)) == 0 {
-		t.Errorf("%v", err)
+	ck, err := checkpoint.Open(tinyCheckpoint(t))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := findTokenizer(empty, ""); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "golden file") {
+	defer ck.Close()
+	empty := t.TempDir()
+	for _, dir := range []string{empty, ""} {
+		if tok, err := findTokenizer(dir, ck); err != nil || len(tok.Encode("letter", true)) == 0 {
+			t.Errorf("%q: %v", dir, err)
+		}
+	}
+	if _, err := findTokenizer(empty, nil); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "golden file") {
 		t.Errorf("no tokenizer: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(empty, "tokenizer.json"), []byte("{"), 0o666); err != nil {

@@ -136,11 +136,14 @@ func (c *Checkpoint) Weights() []string {
 	return names
 }
 
-// relative returns the path of a file relative to the folder.
+// relative returns the path of a file of weights relative to the folder.
 func (c *Checkpoint) relative(path string) string {
 	rel, err := filepath.Rel(c.Dir, path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return path
+	case rel == ".": // the checkpoint is that file
+		return filepath.Base(path)
 	}
 	return filepath.ToSlash(rel)
 }

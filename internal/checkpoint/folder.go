@@ -28,7 +28,7 @@ func (c *Checkpoint) openFolder() error {
 	c.files.dir = c.Dir
 	if err := c.readConfigs(); errors.Is(err, fs.ErrNotExist) {
 		if files, _ := c.ggufFiles(); len(files) > 0 {
-			return fmt.Errorf("%s has no %s, but %s: give %s in place of the folder", c.Dir, configFile, list(files, 3), theFile(files))
+			return fmt.Errorf("%s has no %s, but %s", c.Dir, configFile, c.instead(files))
 		}
 		return fmt.Errorf("%s has no %s; want a Hugging Face model folder or a GGUF file", c.Dir, configFile)
 	} else if err != nil {
@@ -52,11 +52,13 @@ func (c *Checkpoint) ggufFiles() (names []string, err error) {
 	return names, err
 }
 
-func theFile(files []string) string {
+// instead says which GGUF files there are, and to open one of them.
+func (c *Checkpoint) instead(files []string) string {
+	path := filepath.Join(c.Dir, files[0])
 	if len(files) == 1 {
-		return "that file"
+		return fmt.Sprintf("a GGUF file: give that in place of the folder, %s", path)
 	}
-	return "one of the files"
+	return fmt.Sprintf("%s: give one of these files in place of the folder, such as %s", list(files, 3), path)
 }
 
 func (c *Checkpoint) openWeights() error {
@@ -105,7 +107,7 @@ func (c *Checkpoint) onlyWeights() (string, error) {
 		return "", fmt.Errorf("%s has %s, but neither %s nor %s, which says which of them holds what", c.Dir, list(weights, 3), singleFile, indexFile)
 	}
 	if files, err := c.ggufFiles(); err == nil && len(files) > 0 {
-		return "", fmt.Errorf("%s has no .safetensors file, but %s: give %s in place of the folder", c.Dir, list(files, 3), theFile(files))
+		return "", fmt.Errorf("%s has no .safetensors file, but %s", c.Dir, c.instead(files))
 	}
 	if len(others) > 0 {
 		return "", fmt.Errorf("%s has no .safetensors file, only %s: convert those to safetensors first", c.Dir, list(others, 3))

@@ -18,7 +18,7 @@ import (
 	"anemone/coreml/mlpackage"
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
-	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/gguf"
 	"anemone/internal/lint"
 )
 
@@ -83,20 +83,6 @@ type Memory struct {
 	NeuralEngine int64 `json:"neural_engine"`
 }
 
-// Checkpoint describes a Hugging Face model folder.
-type Checkpoint struct {
-	ModelType  string   `json:"model_type"`
-	Supported  bool     `json:"supported"`
-	Why        string   `json:"why,omitempty"` // it is not
-	Files      []string `json:"files"`
-	Tensors    int      `json:"tensors"`
-	Parameters int64    `json:"parameters"`
-	Bytes      int64    `json:"bytes"`
-	Unused     []string `json:"unused_tensors,omitempty"`
-	// Problems are what keeps packages made of it from being of full use.
-	Problems []string `json:"problems"`
-}
-
 // Options say what to report beyond the summary.
 type Options struct {
 	Weights bool // fill Model.Tensors
@@ -123,8 +109,8 @@ func (o *Options) models() string {
 }
 
 // Open describes what lies at path: a package, a Core ML model (.mlpackage,
-// .mlmodel or .mlmodelc), or a checkpoint that could be converted. It fails if
-// ctx ends.
+// .mlmodel or .mlmodelc), or a checkpoint that could be converted (a folder or a
+// GGUF file). It fails if ctx ends.
 func Open(ctx context.Context, path string, registry arch.Registry, o Options) (*Report, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -142,7 +128,7 @@ func Open(ctx context.Context, path string, registry arch.Registry, o Options) (
 	case has(anemll.MetaFile) || filepath.Base(path) == anemll.MetaFile:
 		r.Kind = "package"
 		return r, r.ofPackage(ctx, path, o)
-	case st.IsDir() && has("config.json"):
+	case st.IsDir() && has("config.json"), gguf.IsFile(path):
 		if what := o.models(); what != "" {
 			return nil, fmt.Errorf("%s is a checkpoint, which does not have %s: convert it first: %w", path, what, errors.ErrUnsupported)
 		}
@@ -150,7 +136,7 @@ func Open(ctx context.Context, path string, registry arch.Registry, o Options) (
 		r.Checkpoint, err = ofCheckpoint(path, registry)
 		return r, err
 	}
-	return nil, fmt.Errorf("%s is neither a package (no %s), nor a Core ML model (.mlpackage, .mlmodel, .mlmodelc), nor a checkpoint (no config.json)", path, anemll.MetaFile)
+	return nil, fmt.Errorf("%s is neither a package (no %s), nor a Core ML model (.mlpackage, .mlmodel, .mlmodelc), nor a checkpoint (no config.json, no GGUF file)", path, anemll.MetaFile)
 }
 
 var bundleExts = []string{".mlpackage", ".mlmodelc", ".mlmodel"}
@@ -358,30 +344,4 @@ func (r *Report) ofPackage(ctx context.Context, path string, o Options) error {
 		return nil
 	}
 	return r.runLint(ctx, target, o.Lint)
-}
-
-func ofCheckpoint(path string, registry arch.Registry) (*Checkpoint, error) {
-	ck, err := checkpoint.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer ck.Close()
-	r := &Checkpoint{ModelType: ck.Config.ModelType(), Files: append(ck.Weights(), ck.Files()...), Supported: true, Problems: []string{}}
-	if !slices.Contains(r.Files, "tokenizer.json") {
-		r.Problems = append(r.Problems, "there is no tokenizer.json: packages made of it cannot be run on text")
-	}
-	for _, name := range ck.Names() {
-		if t, ok := ck.Lookup(name); ok {
-			r.Tensors++
-			r.Parameters += int64(t.Len())
-			r.Bytes += int64(len(t.Raw()))
-		}
-	}
-	if _, err := registry.Open(ck); err != nil {
-		r.Supported, r.Why = false, err.Error()
-		return r, nil
-	}
-	r.Unused = ck.Unused()
-	slices.Sort(r.Unused)
-	return r, nil
 }

@@ -88,7 +88,7 @@ func Translate(f *gguf.File) (*Model, error) {
 		return nil, r.unsupported(m.Architecture)
 	}
 	if kind := r.textOr("general.type", "model"); r.err == nil && kind != "model" {
-		return nil, fmt.Errorf("%s: key general.type: found %q, want \"model\": the file holds something that belongs to a model, not the model: %w", f.Path(), kind, errors.ErrUnsupported)
+		return nil, unsupportedError(fmt.Sprintf("%s: key \"general.type\": found %q, want \"model\": the file holds something that belongs to a model, not the model", f.Path(), kind))
 	}
 	r.arch = m.Architecture + "."
 	c := object{"model_type": a.modelType, "architectures": []string{a.class}, "use_cache": true}
@@ -119,9 +119,16 @@ func (r *reader) unsupported(name string) error {
 	case "mistral3", "mistral":
 		why = " (Mistral's older models have the architecture llama)"
 	}
-	return fmt.Errorf("%s: key general.architecture: found %q%s, want one of those that are read from GGUF files: %s: %w",
-		r.f.Path(), name, why, strings.Join(Supported(), ", "), errors.ErrUnsupported)
+	return unsupportedError(fmt.Sprintf("%s: key \"general.architecture\": found %q%s, want one of those that are read from GGUF files: %s",
+		r.f.Path(), name, why, strings.Join(Supported(), ", ")))
 }
+
+// unsupportedError is an error that matches [errors.ErrUnsupported].
+type unsupportedError string
+
+func (e unsupportedError) Error() string { return string(e) }
+
+func (unsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // object is a JSON object.
 type object map[string]any
