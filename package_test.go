@@ -73,7 +73,7 @@ func TestSession(t *testing.T) {
 // Architectures that are not known match the library's error.
 func TestUnsupported(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"config.json": `{"model_type":"llama"}`, "model.safetensors": "\x02\x00\x00\x00\x00\x00\x00\x00{}"} {
+	for name, text := range map[string]string{"config.json": `{"model_type":"phi3"}`, "model.safetensors": "\x02\x00\x00\x00\x00\x00\x00\x00{}"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}

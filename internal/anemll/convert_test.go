@@ -376,7 +376,7 @@ func TestRefusals(t *testing.T) {
 		opts   Options
 		want   []string
 	}{
-		"unknown model_type":   {config: map[string]any{"model_type": "llama"}, want: []string{"config.json", `"llama"`, "qwen3"}},
+		"unknown model_type":   {config: map[string]any{"model_type": "phi3"}, want: []string{"config.json", `"phi3"`, "qwen3"}},
 		"no model_type":        {config: map[string]any{"model_type": nil}, want: []string{"model_type"}},
 		"quantized":            {config: map[string]any{"quantization_config": map[string]any{"quant_method": "gptq"}}, want: []string{"quantization_config", "gptq"}},
 		"rope type":            {config: map[string]any{"rope_parameters": map[string]any{"rope_type": "yarn", "rope_theta": 1e6, "factor": 4}}, want: []string{"rope", "yarn"}},
