@@ -1,8 +1,6 @@
 package gemma4
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +13,7 @@ import (
 	"testing"
 
 	"anemone/internal/anemll"
+	"anemone/internal/arch/gemma/gemmatest"
 	"anemone/internal/checkpoint"
 	"anemone/internal/checkpoint/safetensors"
 )
@@ -58,15 +57,6 @@ func e4b() change {
 func wrap(text change) change {
 	return change{"architectures": []string{"Gemma4ForConditionalGeneration"}, "model_type": "gemma4", "text_config": text, "tie_word_embeddings": true,
 		"vision_config": change{"hidden_size": 768}, "audio_config": change{"hidden_size": 1024}, "eos_token_id": []int{1, 106}}
-}
-
-func encode(t testing.TB, c change) []byte {
-	t.Helper()
-	b, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 func parse(data []byte) (*Config, error) {
@@ -168,7 +158,7 @@ func TestParseConfig(t *testing.T) {
 		if c.want != nil {
 			c.want(&want)
 		}
-		got, err := parse(encode(t, outer))
+		got, err := parse(gemmatest.Encode(t, outer))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if !reflect.DeepEqual(*got, want) {
@@ -188,7 +178,7 @@ func TestSharing(t *testing.T) {
 		{"E2B", e2b(), 15, 13, 14, 12, 3, 12288},
 		{"E4B", e4b(), 24, 22, 23, 20, 4, 10240},
 	} {
-		cfg, err := parse(encode(t, wrap(c.config)))
+		cfg, err := parse(gemmatest.Encode(t, wrap(c.config)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +208,7 @@ func TestSharing(t *testing.T) {
 // the first 64 turn, by powers of 512, the whole head, not of the 128 elements
 // that turn.
 func TestRotation(t *testing.T) {
-	cfg, err := parse(encode(t, e2b()))
+	cfg, err := parse(gemmatest.Encode(t, e2b()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +291,7 @@ func TestParseConfigErrors(t *testing.T) {
 		text := e2b()
 		maps.Copy(text, c.text)
 		maps.DeleteFunc(text, func(_ string, v any) bool { return v == nil })
-		got, err := parse(encode(t, wrap(text)))
+		got, err := parse(gemmatest.Encode(t, wrap(text)))
 		if err == nil {
 			t.Errorf("%s: no error, got %+v", c.name, got)
 			continue
@@ -322,8 +312,8 @@ func TestParseConfigErrors(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add(encode(f, wrap(e2b())))
-	f.Add(encode(f, e4b()))
+	f.Add(gemmatest.Encode(f, wrap(e2b())))
+	f.Add(gemmatest.Encode(f, e4b()))
 	for _, name := range random {
 		b, err := os.ReadFile(filepath.Join("testdata", name, "config.json"))
 		if err != nil {
@@ -347,52 +337,6 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 	})
-}
-
-// variant copies a checkpoint with changes to its config.json and tensors.
-func variant(t *testing.T, src string, config func(change), tensors func(map[string]*safetensors.Named)) string {
-	t.Helper()
-	dir := t.TempDir()
-	b, err := os.ReadFile(filepath.Join(src, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c change
-	if err := json.Unmarshal(b, &c); err != nil {
-		t.Fatal(err)
-	}
-	if config != nil {
-		config(c)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), encode(t, c), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	f, err := safetensors.Open(filepath.Join(src, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	byName := map[string]*safetensors.Named{}
-	for _, i := range f.Tensors() {
-		data, err := f.Bytes(i.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		byName[i.Name] = &safetensors.Named{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: bytes.Clone(data)}
-	}
-	if tensors != nil {
-		tensors(byName)
-	}
-	var list []safetensors.Named
-	for _, n := range slices.Sorted(maps.Keys(byName)) {
-		x := *byName[n]
-		x.Name = n
-		list = append(list, x)
-	}
-	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), list, nil); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 var sharedTensors = []string{"self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.k_norm.weight"}
@@ -453,7 +397,7 @@ func TestSamePackage(t *testing.T) {
 			m["lm_head.weight"] = &safetensors.Named{DType: "BF16", Shape: []int{1, 1}, Data: []byte{1, 2}}
 		}, "copy of the embedding as LM head: 1 tensors set aside; vision tower (packages take text only): 2 tensors set aside; keys and values of layers that read another's: 9 tensors set aside", false},
 	} {
-		dir, report := convertWith(t, registry, variant(t, released, c.config, c.tensors), o)
+		dir, report := convertWith(t, registry, gemmatest.Variant(t, released, c.config, c.tensors), o)
 		got := hashes(t, dir)
 		delete(got, "config.json")
 		if len(got) != len(want) {
@@ -497,7 +441,7 @@ func TestWeightsErrors(t *testing.T) {
 		{"no head", func(c change) { c["tie_word_embeddings"] = false }, nil, "tie_word_embeddings|lm_head.weight"},
 		{"no head, nothing said", func(c change) { delete(c, "tie_word_embeddings") }, nil, ""},
 	} {
-		ck, err := checkpoint.Open(variant(t, released, c.config, c.tensors))
+		ck, err := checkpoint.Open(gemmatest.Variant(t, released, c.config, c.tensors))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,9 @@ import (
 
 	"anemone/coreml"
 	"anemone/internal/anemll"
+	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
+	"anemone/internal/arch/gemma/gemmatest"
 	"anemone/internal/checkpoint"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
@@ -58,10 +60,10 @@ var filled = []int32{0, 5, 131072, 239674, 262143}
 func makeE2B(t *testing.T, dir string) {
 	t.Helper()
 	config := wrap(e2b())
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), encode(t, config), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), gemmatest.Encode(t, config), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := parse(encode(t, config))
+	cfg, err := parse(gemmatest.Encode(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,13 +248,13 @@ func TestRealShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := difference(o["hidden_states"].Float, x.Data); !(d <= 2e-3) {
+		if d := archtest.Difference(o["hidden_states"].Float, x.Data); !(d <= 2e-3) {
 			t.Errorf("the embedding of token %d differs by %g", tok, d)
 		}
-		if d := difference(o["per_layer_inputs"].Float, want.Data); !(d <= 1e-2) {
+		if d := archtest.Difference(o["per_layer_inputs"].Float, want.Data); !(d <= 1e-2) {
 			t.Errorf("the inputs of token %d differ by %g", tok, d)
 		}
-		if cosine(o["per_layer_inputs"].Float, want.Data) < 0.99999 {
+		if archtest.Cosine(o["per_layer_inputs"].Float, want.Data) < 0.99999 {
 			t.Errorf("the inputs of token %d point elsewhere", tok)
 		}
 	}
