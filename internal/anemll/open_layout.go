@@ -994,25 +994,7 @@ func (p *Package) compareMeta() {
 	if m.Given("lm_head_chunk_sizes") && !slices.Equal(m.LMHeadChunkSizes, p.LogitsWidths) {
 		p.problem("meta.yaml says lm_head_chunk_sizes: %v, the models say %v", m.LMHeadChunkSizes, p.LogitsWidths)
 	}
-	if m.Given("per_layer_inputs") {
-		width := 0
-		_, f := p.Decoder(0, p.InferFunction)
-		for _, in := range f.Inputs {
-			if in.Name == "per_layer_inputs" && len(in.Shape) > 0 {
-				width = in.Shape[len(in.Shape)-1]
-			}
-		}
-		differ("per_layer_inputs", m.PerLayerInputs, width)
-	}
-	for _, s := range m.States {
-		i := slices.IndexFunc(p.States, func(f coreml.Feature) bool { return f.Name == s.Name })
-		switch {
-		case i < 0:
-			p.problem("meta.yaml lists the state %s, which no chunk declares", s.Name)
-		case !slices.Equal(p.States[i].Shape, s.Shape):
-			p.problem("meta.yaml says that the state %s is %v, the models say %v", s.Name, s.Shape, p.States[i].Shape)
-		}
-	}
+	p.compareExtension()
 	for i, part := range p.Chunks {
 		for _, e := range []struct {
 			key string
