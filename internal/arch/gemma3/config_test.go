@@ -1,11 +1,8 @@
 package gemma3
 
 import (
-	"crypto/sha256"
-	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -255,24 +252,6 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func hashes(t *testing.T, dir string) map[string][32]byte {
-	t.Helper()
-	h := map[string][32]byte{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(dir, path)
-		h[rel] = sha256.Sum256(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
 // TestSamePackage converts checkpoints of one model in the forms that
 // releases and saves have: everything but the config.json, which is copied,
 // is the same to the byte. Where the tensors have other names, so have the
@@ -285,7 +264,7 @@ func TestSamePackage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := hashes(t, out)
+		h := gemmatest.Hashes(t, out)
 		delete(h, "config.json")
 		return h, report
 	}

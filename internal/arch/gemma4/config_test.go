@@ -349,7 +349,7 @@ func TestSamePackage(t *testing.T) {
 	released := filepath.Join("testdata", "released")
 	o := anemll.Options{Context: 64, Batch: 4, Chunks: 3, SplitHead: 3, Name: "x"}
 	first, report := convertWith(t, registry, released, o)
-	want := hashes(t, first)
+	want := gemmatest.Hashes(t, first)
 	delete(want, "config.json")
 	if len(want) < 10 {
 		t.Fatalf("a package of %d files", len(want))
@@ -398,7 +398,7 @@ func TestSamePackage(t *testing.T) {
 		}, "copy of the embedding as LM head: 1 tensors set aside; vision tower (packages take text only): 2 tensors set aside; keys and values of layers that read another's: 9 tensors set aside", false},
 	} {
 		dir, report := convertWith(t, registry, gemmatest.Variant(t, released, c.config, c.tensors), o)
-		got := hashes(t, dir)
+		got := gemmatest.Hashes(t, dir)
 		delete(got, "config.json")
 		if len(got) != len(want) {
 			t.Errorf("%s: %d files, want %d", c.name, len(got), len(want))

@@ -1,9 +1,7 @@
 package gemma4
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -341,22 +339,4 @@ func TestOneUpdatePerLayer(t *testing.T) {
 	} {
 		gemmatest.TestUpdates(t, m, arch.Options{Context: c.context, Batch: tinyBatch}, c.first, c.last, c.want)
 	}
-}
-
-func hashes(t *testing.T, dir string) map[string][32]byte {
-	t.Helper()
-	h := map[string][32]byte{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(dir, path)
-		h[rel] = sha256.Sum256(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
 }

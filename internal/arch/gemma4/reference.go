@@ -19,15 +19,11 @@ type Reference struct {
 	obs arch.Observer
 
 	pos   int
-	cache []kvCache // one for each layer; empty for layers that share
+	cache []dense.KV // one for each layer; empty for layers that share
 	// frequencies of the rotary embeddings of each kind, in radians per
 	// position, for the pairs of dimensions that rotate.
 	frequencies [2][]float32
 }
-
-// kvCache holds what a layer remembers of each token: its keys, normed and
-// rotated, and its values, normed, [tokens, KVSize] each.
-type kvCache struct{ k, v []float32 }
 
 var _ arch.Reference = (*Reference)(nil)
 
@@ -36,16 +32,10 @@ var _ arch.Reference = (*Reference)(nil)
 func (m *Model) Reference() (arch.Reference, error) { return newReference(m.cfg, m.set), nil }
 
 func newReference(cfg *Config, w *WeightSet) *Reference {
-	r := &Reference{cfg: cfg, w: w, cache: make([]kvCache, cfg.Layers)}
-	// Every step is rounded to float32, as in the framework that the model
-	// was trained and is served with. It matters: at position 10,000 the
-	// rounding of a frequency near 1 moves the angle by half a thousandth.
+	r := &Reference{cfg: cfg, w: w, cache: make([]dense.KV, cfg.Layers)}
 	for _, k := range []Kind{Sliding, Full} {
 		a := cfg.Attention(k)
-		for i := range a.Rotated {
-			exponent := float32(2*i) / float32(a.HeadDim)
-			r.frequencies[k] = append(r.frequencies[k], 1/float32(math.Pow(a.Theta, float64(exponent))))
-		}
+		r.frequencies[k] = dense.Frequencies(a.Theta, a.HeadDim, a.Rotated)
 	}
 	return r
 }
@@ -66,8 +56,7 @@ func (r *Reference) Truncate(n int) error {
 	}
 	r.pos = n
 	for i := range r.cache {
-		c, size := &r.cache[i], r.cfg.KVSize(i)
-		c.k, c.v = c.k[:min(len(c.k), n*size)], c.v[:min(len(c.v), n*size)]
+		r.cache[i].Truncate(n, r.cfg.KVSize(i))
 	}
 	return nil
 }
@@ -104,7 +93,10 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 	if err != nil {
 		return fmt.Errorf("per-layer inputs: %w", err)
 	}
-	angles := [2]rotations{r.rotations(Sliding, len(tokens)), r.rotations(Full, len(tokens))}
+	var angles [2]dense.Rotations
+	for k, f := range r.frequencies {
+		angles[k] = dense.NewRotations(f, r.pos, len(tokens))
+	}
 	for l := range c.Layers {
 		if err := r.layer(ctx, l, x, inputs, &angles[c.Kinds[l]]); err != nil {
 			return fmt.Errorf("layer %d: %w", l, err)
@@ -118,12 +110,26 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 	if visit == nil {
 		return nil
 	}
-	return r.head(ctx, normed, want, visit)
+	see := func(x dense.Matrix) { r.see(-1, r.w.Head, x) }
+	return dense.Head(ctx, normed, r.w.Head, c.Vocab, want, see, func(i int, logits []float32) error {
+		if limit := c.Softcap; limit > 0 {
+			for j, v := range logits {
+				logits[j] = float32(limit * math.Tanh(float64(v)/limit))
+			}
+		}
+		return visit(i, logits)
+	})
 }
 
 func (r *Reference) hidden(layer int, x dense.Matrix) {
 	if r.obs.Hidden != nil {
 		r.obs.Hidden(layer, x)
+	}
+}
+
+func (r *Reference) see(layer int, w *checkpoint.Tensor, x dense.Matrix) {
+	if r.obs.Linear != nil {
+		r.obs.Linear(layer, w.Name, x)
 	}
 }
 
@@ -138,7 +144,7 @@ func (r *Reference) perLayerInputs(ctx context.Context, tokens []int32, x dense.
 		return out, err
 	}
 	scale, root := math.Pow(float64(c.Hidden), -0.5), math.Sqrt(float64(c.PerLayer))
-	weight, row := vector(r.w.PerLayerNorm), make([]float32, width)
+	weight, row := dense.Vector(r.w.PerLayerNorm), make([]float32, width)
 	for i, t := range tokens {
 		r.w.PerLayerEmbed.Float32(row, int(t)*width)
 		p := out.Row(i)
@@ -155,66 +161,9 @@ func (r *Reference) perLayerInputs(ctx context.Context, tokens []int32, x dense.
 	return out, nil
 }
 
-// maxLogits is the number of logits that are computed at a time (32 MB).
-const maxLogits = 8 << 20
-
-// head calls visit with the logits of the rows of x, the states after the
-// final norm, that are wanted.
-func (r *Reference) head(ctx context.Context, x dense.Matrix, want func(i int) bool, visit func(i int, logits []float32) error) error {
-	var wanted []int
-	for i := range x.Rows {
-		if want == nil || want(i) {
-			wanted = append(wanted, i)
-		}
-	}
-	block := min(len(wanted), max(1, maxLogits/r.cfg.Vocab))
-	in, logits := dense.New(block, x.Cols), dense.New(block, r.cfg.Vocab)
-	for len(wanted) > 0 {
-		now := wanted[:min(block, len(wanted))]
-		wanted = wanted[len(now):]
-		in, logits := in.Slice(0, len(now)), logits.Slice(0, len(now))
-		for j, i := range now {
-			copy(in.Row(j), x.Row(i))
-		}
-		if err := r.linear(ctx, -1, logits, in, r.w.Head); err != nil {
-			return err
-		}
-		for j, i := range now {
-			row := logits.Row(j)
-			if limit := r.cfg.Softcap; limit > 0 {
-				for k, v := range row {
-					row[k] = float32(limit * math.Tanh(float64(v)/limit))
-				}
-			}
-			if err := visit(i, row); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// rotations holds the cosines and sines of the tokens' rotations, for the
-// pairs of dimensions that rotate.
-type rotations struct{ cos, sin dense.Matrix }
-
-// rotations returns those of tokens that come at the current position.
-func (r *Reference) rotations(k Kind, tokens int) rotations {
-	f := r.frequencies[k]
-	a := rotations{dense.New(tokens, len(f)), dense.New(tokens, len(f))}
-	for t := range tokens {
-		cos, sin := a.cos.Row(t), a.sin.Row(t)
-		for i, f := range f {
-			angle := float64(float32(r.pos+t) * f)
-			cos[i], sin[i] = float32(math.Cos(angle)), float32(math.Sin(angle))
-		}
-	}
-	return a
-}
-
 // layer replaces the residual stream x by what leaves layer l, and appends
 // the keys and values of the new tokens to the layer's cache if it has one.
-func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, rot *rotations) error {
+func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, rot *dense.Rotations) error {
 	c, w := r.cfg, &r.w.Layers[l]
 	n := x.Rows
 	normed, branch := dense.New(n, c.Hidden), dense.New(n, c.Hidden)
@@ -230,7 +179,7 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	if err := r.linear(ctx, l, q, normed, w.Q); err != nil {
 		return err
 	}
-	r.normHeads(l, q, vector(w.QNorm), rot)
+	r.normHeads(l, q, dense.Vector(w.QNorm), rot)
 	if !c.Shares(l) {
 		k, v := dense.New(n, c.KVSize(l)), dense.New(n, c.KVSize(l))
 		if err := r.linear(ctx, l, k, normed, w.K); err != nil {
@@ -239,16 +188,19 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 		if err := r.linear(ctx, l, v, normed, w.V); err != nil {
 			return err
 		}
-		r.normHeads(l, k, vector(w.KNorm), rot)
+		r.normHeads(l, k, dense.Vector(w.KNorm), rot)
 		r.normHeads(l, v, nil, nil)
-		cache := &r.cache[l]
-		cache.k, cache.v = append(cache.k, k.Data...), append(cache.v, v.Data...)
+		r.cache[l].Append(k, v)
 	}
-	attended := dense.New(n, c.QuerySize(l))
-	if err := r.attend(ctx, l, attended, q); err != nil {
+	// The scores are not scaled: the queries' norm does that.
+	attention := dense.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.Attention(c.Kinds[l]).HeadDim, Scale: 1}
+	if c.Kinds[l] == Sliding {
+		attention.Window = c.Window
+	}
+	if err := attention.Attend(ctx, q, q, &r.cache[c.Producer(l)], r.pos, nil); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, branch, attended, w.O); err != nil {
+	if err := r.linear(ctx, l, branch, q, w.O); err != nil {
 		return err
 	}
 	add(w.PostNorm)
@@ -292,7 +244,7 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	}
 	add(w.PostPLENorm)
 
-	scalar := vector(w.Scalar)[0]
+	scalar := dense.Vector(w.Scalar)[0]
 	for i := range x.Data {
 		x.Data[i] *= scalar
 	}
@@ -308,30 +260,18 @@ func gelu(x float32) float32 {
 // linear sets y to the output of a linear layer, after the observer has seen
 // its input.
 func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w *checkpoint.Tensor) error {
-	if r.obs.Linear != nil {
-		r.obs.Linear(layer, w.Name, x)
-	}
+	r.see(layer, w, x)
 	return dense.Linear(ctx, y, x, w, nil)
-}
-
-// vector reads a small tensor.
-func vector(t *checkpoint.Tensor) []float32 {
-	v := make([]float32, t.Len())
-	t.Float32(v, 0)
-	return v
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.
 func (r *Reference) norm(y, x dense.Matrix, weight *checkpoint.Tensor) {
-	w := vector(weight)
-	for t := range x.Rows {
-		dense.RMSNorm(y.Row(t), x.Row(t), w, r.cfg.Eps)
-	}
+	dense.NormRows(y, x, dense.Vector(weight), r.cfg.Eps)
 }
 
 // normHeads norms each head in the rows of x, and rotates it to the token's
 // position unless rot is nil. A nil weight is one of ones.
-func (r *Reference) normHeads(layer int, x dense.Matrix, weight []float32, rot *rotations) {
+func (r *Reference) normHeads(layer int, x dense.Matrix, weight []float32, rot *dense.Rotations) {
 	d := r.cfg.Attention(r.cfg.Kinds[layer]).HeadDim
 	if weight == nil {
 		weight = make([]float32, d)
@@ -344,58 +284,8 @@ func (r *Reference) normHeads(layer int, x dense.Matrix, weight []float32, rot *
 			head := x.Row(t)[h : h+d]
 			dense.RMSNorm(head, head, weight, r.cfg.Eps)
 			if rot != nil {
-				rotate(head, rot.cos.Row(t), rot.sin.Row(t))
+				rot.Rotate(head, t)
 			}
 		}
 	}
-}
-
-// rotate turns each pair of dimensions (i, i + half of all) by its angle, as
-// far as there are angles.
-func rotate(x, cos, sin []float32) {
-	lo, hi := x[:len(x)/2], x[len(x)/2:]
-	for i := range cos {
-		u, v, c, s := float64(lo[i]), float64(hi[i]), float64(cos[i]), float64(sin[i])
-		lo[i] = float32(u*c - v*s)
-		hi[i] = float32(v*c + u*s)
-	}
-}
-
-// attend sets out, for each new token and query head, to the values of the
-// tokens that layer l attends to, weighted by the softmax of their keys'
-// products with the query.
-func (r *Reference) attend(ctx context.Context, l int, out, query dense.Matrix) error {
-	c := r.cfg
-	cache := &r.cache[c.Producer(l)]
-	d, width, group := c.Attention(c.Kinds[l]).HeadDim, c.KVSize(l), c.Heads/c.KVHeads
-	type scratch struct {
-		probs []float32
-		sums  []float64
-	}
-	newScratch := func() *scratch { return &scratch{make([]float32, r.pos+query.Rows), make([]float64, d)} }
-	return dense.ParallelScratch(ctx, query.Rows*c.Heads, newScratch, func(s *scratch, i int) error {
-		token, head := i/c.Heads, i%c.Heads
-		last := r.pos + token
-		first := 0
-		if c.Kinds[l] == Sliding {
-			first = max(0, last-c.Window+1)
-		}
-		at := head / group * d // of the head's keys and values in a cache row
-		q := query.Row(token)[head*d:][:d]
-		probs := s.probs[:last-first+1]
-		for j := range probs {
-			probs[j] = float32(dense.Dot(q, cache.k[(first+j)*width+at:][:d]))
-		}
-		dense.Softmax(probs)
-		clear(s.sums)
-		for j, p := range probs {
-			for k, v := range cache.v[(first+j)*width+at:][:d] {
-				s.sums[k] += float64(p) * float64(v)
-			}
-		}
-		for k, v := range s.sums {
-			out.Row(token)[head*d+k] = float32(v)
-		}
-		return nil
-	})
 }

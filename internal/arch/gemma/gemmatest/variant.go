@@ -2,7 +2,9 @@ package gemmatest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -68,4 +70,23 @@ func Variant(t testing.TB, src string, config func(map[string]any), tensors func
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// Hashes returns the SHA-256 of every file in a folder, by their paths within.
+func Hashes(t testing.TB, dir string) map[string][32]byte {
+	t.Helper()
+	h := map[string][32]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		h[rel] = sha256.Sum256(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }
