@@ -75,6 +75,7 @@ func (r *reader) tokens(config, generation object) {
 // if the file has it.
 func (r *reader) sampling(generation object) {
 	const prefix = "general.sampling."
+	greedy := false
 	for _, key := range []struct{ name, hf string }{
 		{"temp", "temperature"}, {"top_p", "top_p"}, {"min_p", "min_p"}, {"penalty_repeat", "repetition_penalty"},
 	} {
@@ -90,11 +91,18 @@ func (r *reader) sampling(generation object) {
 			r.bad(prefix+key.name, v, "a finite number")
 			return
 		}
+		if generation["do_sample"] = true; key.name == "temp" && v == 0 {
+			greedy = true
+			continue
+		}
 		// As the shortest decimal number that is this float32.
-		generation[key.hf], generation["do_sample"] = float32(v), true
+		generation[key.hf] = float32(v)
 	}
 	if key := prefix + "top_k"; r.f.Has(key) {
 		generation["top_k"], generation["do_sample"] = r.int(key, 0, math.MaxInt32), true
+	}
+	if greedy { // which Hugging Face does not say by a temperature
+		generation["do_sample"] = false
 	}
 }
 
@@ -131,6 +139,9 @@ func Vocabulary(f *gguf.File) (*vocab.Vocabulary, error) {
 		}
 		v.CharsMap = make([]byte, len(ints))
 		for i, n := range ints {
+			if n < -128 || n > 255 { // signed or not
+				r.bad(fmt.Sprintf("%s[%d]", key, i), n, "a byte")
+			}
 			v.CharsMap[i] = byte(n)
 		}
 	}
