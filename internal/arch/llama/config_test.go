@@ -1,7 +1,6 @@
 package llama
 
 import (
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,26 +23,7 @@ const config32 = `{"architectures": ["LlamaForCausalLM"], "attention_bias": fals
 "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
 "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256}`
 
-type change = map[string]any
-
-// edit returns config32 with keys replaced; a nil value removes the key.
-func edit(t testing.TB, changes change) []byte {
-	t.Helper()
-	var m change
-	if err := json.Unmarshal([]byte(config32), &m); err != nil {
-		t.Fatal(err)
-	}
-	maps.Copy(m, changes)
-	maps.DeleteFunc(m, func(k string, v any) bool {
-		_, changed := changes[k]
-		return changed && v == nil
-	})
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+type change = archtest.Change
 
 // scaling returns the parameters of Llama 3.2's scaling with some replaced;
 // nil removes one.
@@ -54,25 +34,13 @@ func scaling(changes change) change {
 	return s
 }
 
-func parse(data []byte) (*decoder.Config, error) {
-	c, err := checkpoint.ParseConfig("config.json", data)
-	if err != nil {
-		return nil, err
-	}
-	return ParseConfig(c)
-}
-
 func TestParseConfig(t *testing.T) {
 	base := decoder.Config{Hidden: 2048, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Intermediate: 8192, Vocab: 128256, MaxPositions: 131072,
 		Eps: 1e-5, RopeTheta: 500000, Tied: true,
 		Scaling: decoder.Scaling{Type: decoder.Llama3, Factor: 32, LowFreq: 1, HighFreq: 4, Original: 8192}}
 	plain := decoder.Scaling{}
 	v5 := scaling(change{"rope_theta": 500000.0})
-	for _, c := range []struct {
-		name    string
-		changes change
-		want    func(*decoder.Config)
-	}{
+	archtest.TestTaken(t, config32, ParseConfig, base, []archtest.Taken[decoder.Config]{
 		{"3.2 1B", nil, func(*decoder.Config) {}},
 		{"transformers 5", change{"rope_theta": nil, "rope_scaling": nil, "rope_parameters": v5}, func(*decoder.Config) {}},
 		{"both forms, alike", change{"rope_parameters": v5}, func(*decoder.Config) {}},
@@ -102,16 +70,7 @@ func TestParseConfig(t *testing.T) {
 		{"Mistral, a window that hides nothing", change{"model_type": "mistral", "rope_scaling": nil, "sliding_window": 131072}, func(c *decoder.Config) { c.Scaling = plain }},
 		{"Mistral has no biases", change{"model_type": "mistral", "rope_scaling": nil, "attention_bias": true, "mlp_bias": true}, func(c *decoder.Config) { c.Scaling = plain }},
 		{"Mistral, nothing said on positions", change{"model_type": "mistral", "rope_scaling": nil, "max_position_embeddings": nil}, func(c *decoder.Config) { c.Scaling = plain }},
-	} {
-		want := base
-		c.want(&want)
-		got, err := parse(edit(t, c.changes))
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		} else if *got != want {
-			t.Errorf("%s: got %+v, want %+v", c.name, *got, want)
-		}
-	}
+	})
 }
 
 func TestParseConfigErrors(t *testing.T) {
@@ -121,11 +80,7 @@ func TestParseConfigErrors(t *testing.T) {
 		maps.Copy(m, changes)
 		return m
 	}
-	for _, c := range []struct {
-		name    string
-		changes change
-		want    string // parts of the error, separated by |
-	}{
+	archtest.TestRefused(t, config32, ParseConfig, []archtest.Refused{
 		{"another architecture", change{"model_type": "qwen3"}, `model_type|"qwen3"|"llama"|"mistral"`},
 		{"no architecture", change{"model_type": nil}, `model_type`},
 		{"quantized", change{"quantization_config": change{"quant_method": "awq", "bits": 4}}, `quantization_config|awq|bits 4`},
@@ -174,18 +129,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"window zero", mistral(change{"sliding_window": 0}), "sliding_window|found 0"},
 		{"window by text", mistral(change{"sliding_window": "4096"}), "sliding_window"},
 		{"Mistral, activation", mistral(change{"hidden_act": "relu"}), `"relu"|every Mistral`},
-	} {
-		got, err := parse(edit(t, c.changes))
-		if err == nil {
-			t.Errorf("%s: no error, got %+v", c.name, got)
-			continue
-		}
-		for _, part := range strings.Split("config.json|"+c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
-	}
+	})
 }
 
 func FuzzParseConfig(f *testing.F) {
@@ -197,10 +141,10 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Add(edit(f, change{"rope_theta": nil, "rope_scaling": change{"type": "linear", "factor": 8.0}}))
-	f.Add(edit(f, change{"model_type": "mistral", "sliding_window": 4096}))
+	f.Add(archtest.Edit(f, config32, change{"rope_theta": nil, "rope_scaling": change{"type": "linear", "factor": 8.0}}))
+	f.Add(archtest.Edit(f, config32, change{"model_type": "mistral", "sliding_window": 4096}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parse(data)
+		c, err := archtest.Parse(data, ParseConfig)
 		if err != nil {
 			return
 		}
@@ -228,7 +172,6 @@ func TestInfo(t *testing.T) {
 // Announced biases have to be there; others are not used, as transformers
 // does not. Frequencies that old checkpoints hold are no surprise.
 func TestWeights(t *testing.T) {
-	const without, config = "testdata/linear-biases/model.safetensors", "testdata/linear-biases/config.json"
 	for _, c := range []struct {
 		name     string
 		old, new string // in the config
@@ -245,36 +188,8 @@ func TestWeights(t *testing.T) {
 		{"no head", "", "", "lm_head.weight", "tie_word_embeddings|lm_head.weight", 0},
 		{"another vocabulary", `"vocab_size": 41`, `"vocab_size": 48`, "", "model.embed_tokens.weight|[41 18]|[48 18]", 0},
 	} {
-		dir := t.TempDir()
-		b, err := os.ReadFile(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		changed := strings.Replace(string(b), c.old, c.new, 1)
-		if c.old != "" && changed == string(b) {
-			t.Fatalf("%s: the config does not hold %s", c.name, c.old)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(changed), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		src, err := safetensors.Open(without)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tensors := []safetensors.Named{{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: safetensors.F32, Shape: []int{3}, Data: make([]byte, 12)}}
-		for _, info := range src.Tensors() {
-			b, err := src.Bytes(info.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Name != c.leave {
-				tensors = append(tensors, safetensors.Named{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: b})
-			}
-		}
-		if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), tensors, nil); err != nil {
-			t.Fatal(err)
-		}
-		src.Close()
+		dir := archtest.Altered(t, "testdata/linear-biases", c.old, c.new, c.leave,
+			safetensors.Named{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: safetensors.F32, Shape: []int{3}, Data: make([]byte, 12)})
 		ck, err := checkpoint.Open(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -302,10 +217,6 @@ func TestWeights(t *testing.T) {
 			t.Errorf("%s: no error", c.name)
 			continue
 		}
-		for _, part := range strings.Split(c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
+		archtest.Names(t, c.name, err, c.want)
 	}
 }

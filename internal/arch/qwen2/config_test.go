@@ -1,18 +1,14 @@
 package qwen2
 
 import (
-	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/decoder"
-	"anemone/internal/checkpoint"
 )
 
 // What Qwen/Qwen2.5-0.5B-Instruct says, in the form of transformers 4.
@@ -22,44 +18,13 @@ const config05B = `{"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 
 "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
 "transformers_version": "4.43.1", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936}`
 
-type change = map[string]any
-
-// edit returns config05B with keys replaced; a nil value removes the key.
-func edit(t testing.TB, changes change) []byte {
-	t.Helper()
-	var m change
-	if err := json.Unmarshal([]byte(config05B), &m); err != nil {
-		t.Fatal(err)
-	}
-	maps.Copy(m, changes)
-	maps.DeleteFunc(m, func(k string, v any) bool {
-		_, changed := changes[k]
-		return changed && v == nil
-	})
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func parse(data []byte) (*decoder.Config, error) {
-	c, err := checkpoint.ParseConfig("config.json", data)
-	if err != nil {
-		return nil, err
-	}
-	return ParseConfig(c)
-}
+type change = archtest.Change
 
 func TestParseConfig(t *testing.T) {
 	base := decoder.Config{Hidden: 896, Layers: 24, Heads: 14, KVHeads: 2, HeadDim: 64, Intermediate: 4864, Vocab: 151936, MaxPositions: 32768,
 		Eps: 1e-6, RopeTheta: 1e6, Tied: true, QKVBias: decoder.BiasPresent}
 	full := slices.Repeat([]string{"full_attention"}, 24)
-	for _, c := range []struct {
-		name    string
-		changes change
-		want    func(*decoder.Config)
-	}{
+	archtest.TestTaken(t, config05B, ParseConfig, base, []archtest.Taken[decoder.Config]{
 		{"0.5B", nil, func(*decoder.Config) {}},
 		{"transformers 5", change{"rope_theta": nil, "torch_dtype": nil, "dtype": "bfloat16", "sliding_window": nil,
 			"rope_parameters": change{"rope_theta": 1e6, "rope_type": "default"}, "layer_types": full}, func(*decoder.Config) {}},
@@ -71,24 +36,11 @@ func TestParseConfig(t *testing.T) {
 		{"linear", change{"rope_scaling": change{"type": "linear", "factor": 2.0}}, func(c *decoder.Config) { c.Scaling = decoder.Scaling{Type: decoder.Linear, Factor: 2} }},
 		{"defaults", change{"num_key_value_heads": nil, "max_position_embeddings": nil, "rms_norm_eps": nil, "hidden_act": nil, "use_sliding_window": nil},
 			func(c *decoder.Config) { c.KVHeads = 14 }},
-	} {
-		want := base
-		c.want(&want)
-		got, err := parse(edit(t, c.changes))
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		} else if *got != want {
-			t.Errorf("%s: got %+v, want %+v", c.name, *got, want)
-		}
-	}
+	})
 }
 
 func TestParseConfigErrors(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		changes change
-		want    string // parts of the error, separated by |
-	}{
+	archtest.TestRefused(t, config05B, ParseConfig, []archtest.Refused{
 		{"another architecture", change{"model_type": "qwen2_moe"}, `model_type|"qwen2_moe"|"qwen2"`},
 		{"quantized", change{"quantization_config": change{"quant_method": "gptq"}}, `quantization_config|gptq`},
 		{"no width", change{"hidden_size": nil}, "hidden_size|missing"},
@@ -99,18 +51,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"sliding window, all defaults", change{"use_sliding_window": true, "num_hidden_layers": 36, "max_window_layers": nil}, "use_sliding_window|layer 28"},
 		{"sliding layer", change{"layer_types": append(slices.Repeat([]string{"full_attention"}, 23), "sliding_attention")}, `layer_types[23]|"sliding_attention"`},
 		{"activation", change{"hidden_act": "gelu"}, `"gelu"|every Qwen2`},
-	} {
-		got, err := parse(edit(t, c.changes))
-		if err == nil {
-			t.Errorf("%s: no error, got %+v", c.name, got)
-			continue
-		}
-		for _, part := range strings.Split("config.json|"+c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
-	}
+	})
 }
 
 func FuzzParseConfig(f *testing.F) {
@@ -122,9 +63,9 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Add(edit(f, change{"use_sliding_window": true, "layer_types": []string{"x"}}))
+	f.Add(archtest.Edit(f, config05B, change{"use_sliding_window": true, "layer_types": []string{"x"}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parse(data)
+		c, err := archtest.Parse(data, ParseConfig)
 		if err != nil {
 			return
 		}

@@ -1,20 +1,16 @@
 package qwen3
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/decoder"
 	"anemone/internal/checkpoint"
-	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/testutil"
 )
 
@@ -26,36 +22,11 @@ const config06B = `{"architectures": ["Qwen3ForCausalLM"], "attention_bias": fal
 "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false,
 "vocab_size": 151936}`
 
-// edit returns config06B with keys replaced; a nil value removes the key.
-func edit(t testing.TB, changes map[string]any) []byte {
-	t.Helper()
-	var m map[string]any
-	if err := json.Unmarshal([]byte(config06B), &m); err != nil {
-		t.Fatal(err)
-	}
-	maps.Copy(m, changes)
-	maps.DeleteFunc(m, func(k string, v any) bool {
-		_, changed := changes[k]
-		return changed && v == nil
-	})
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+type change = archtest.Change
 
 func openModel(t testing.TB, dir string) *decoder.Model {
 	t.Helper()
 	return archtest.Open(t, Architecture, dir).(*decoder.Model)
-}
-
-func parse(data []byte) (*decoder.Config, error) {
-	c, err := checkpoint.ParseConfig("config.json", data)
-	if err != nil {
-		return nil, err
-	}
-	return ParseConfig(c)
 }
 
 func TestParseConfig(t *testing.T) {
@@ -66,12 +37,7 @@ func TestParseConfig(t *testing.T) {
 	want06B := decoder.Config{Hidden: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, Intermediate: 3072, Vocab: 151936,
 		MaxPositions: 40960, Eps: 1e-6, RopeTheta: 1e6, Tied: true,
 		HeadNorms: true, QKVBias: decoder.BiasIfStored, OBias: decoder.BiasIfStored, MLPBias: decoder.BiasIfStored}
-	type change = map[string]any
-	for _, c := range []struct {
-		name    string
-		changes change
-		want    func(*decoder.Config)
-	}{
+	archtest.TestTaken(t, config06B, ParseConfig, want06B, []archtest.Taken[decoder.Config]{
 		{"0.6B", nil, func(*decoder.Config) {}},
 		{"transformers 5", change{"rope_theta": nil, "rope_scaling": nil, "torch_dtype": nil, "dtype": "bfloat16",
 			"rope_parameters": change{"rope_theta": 1e6, "rope_type": "default"}, "layer_types": full}, func(*decoder.Config) {}},
@@ -86,25 +52,11 @@ func TestParseConfig(t *testing.T) {
 		{"a window that no layer has", change{"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 28}, func(*decoder.Config) {}},
 		{"layer types decide", change{"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 0, "layer_types": full}, func(*decoder.Config) {}},
 		{"a window that is not used", change{"sliding_window": 4096, "max_window_layers": 0}, func(*decoder.Config) {}},
-	} {
-		want := want06B
-		c.want(&want)
-		got, err := parse(edit(t, c.changes))
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		} else if *got != want {
-			t.Errorf("%s: got %+v, want %+v", c.name, *got, want)
-		}
-	}
+	})
 }
 
 func TestParseConfigErrors(t *testing.T) {
-	type change = map[string]any
-	for _, c := range []struct {
-		name    string
-		changes change
-		want    string // parts of the error, separated by |
-	}{
+	archtest.TestRefused(t, config06B, ParseConfig, []archtest.Refused{
 		{"another architecture", change{"model_type": "llama"}, `model_type|"llama"|"qwen3"`},
 		{"no architecture", change{"model_type": nil}, `model_type`},
 		{"quantized", change{"quantization_config": change{"quant_method": "fp8"}}, `quantization_config|fp8`},
@@ -140,18 +92,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"too few layer types", change{"layer_types": []string{"full_attention"}}, "layer_types|1 entries|28"},
 		{"layer types by number", change{"layer_types": []int{1}}, "layer_types"},
 		{"window flag by number", change{"use_sliding_window": 1}, "use_sliding_window"},
-	} {
-		got, err := parse(edit(t, c.changes))
-		if err == nil {
-			t.Errorf("%s: no error, got %+v", c.name, got)
-			continue
-		}
-		for _, part := range strings.Split("config.json|"+c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
-	}
+	})
 }
 
 func FuzzParseConfig(f *testing.F) {
@@ -163,9 +104,9 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Add(edit(f, map[string]any{"rope_parameters": map[string]any{"rope_type": "yarn"}, "layer_types": []string{"x"}}))
+	f.Add(archtest.Edit(f, config06B, change{"rope_parameters": map[string]any{"rope_type": "yarn"}, "layer_types": []string{"x"}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parse(data)
+		c, err := archtest.Parse(data, ParseConfig)
 		if err != nil {
 			return
 		}
@@ -221,15 +162,6 @@ func TestWeightsThatMayMiss(t *testing.T) {
 }
 
 func TestWeightsErrors(t *testing.T) {
-	src, err := safetensors.Open("testdata/bias-untied/model.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	config, err := os.ReadFile("testdata/bias-untied/config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
 		name     string
 		old, new string // in the config
@@ -248,28 +180,7 @@ func TestWeightsErrors(t *testing.T) {
 		{"no head", "", "", "lm_head.weight", "tie_word_embeddings|lm_head.weight"},
 		{"no head, nothing said", `"tie_word_embeddings": false`, `"tie_word_embeddings": null`, "lm_head.weight", ""},
 	} {
-		dir := t.TempDir()
-		changed := strings.Replace(string(config), c.old, c.new, 1)
-		if c.old != "" && changed == string(config) {
-			t.Fatalf("%s: the config does not hold %s", c.name, c.old)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(changed), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		var tensors []safetensors.Named
-		for _, info := range src.Tensors() {
-			b, err := src.Bytes(info.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Name != c.without {
-				tensors = append(tensors, safetensors.Named{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: b})
-			}
-		}
-		if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), tensors, nil); err != nil {
-			t.Fatal(err)
-		}
-		ck, err := checkpoint.Open(dir)
+		ck, err := checkpoint.Open(archtest.Altered(t, "testdata/bias-untied", c.old, c.new, c.without))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,11 +196,7 @@ func TestWeightsErrors(t *testing.T) {
 			t.Errorf("%s: no error", c.name)
 			continue
 		}
-		for _, part := range strings.Split(c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
+		archtest.Names(t, c.name, err, c.want)
 	}
 }
 
