@@ -5,7 +5,7 @@
 #
 #   ANEMONE_PYTHON=python bench/oracle-families.sh [CHECKPOINT...]
 #
-# Without arguments those of llama, qwen2 and qwen3. The Python needs
+# Without arguments those of gemma3, llama, qwen2 and qwen3. The Python needs
 # coremltools, numpy, safetensors and pyyaml; the executor lies in
 # ../shared/oracle.
 set -euo pipefail
@@ -56,7 +56,7 @@ family() {
 }
 
 if [ $# = 0 ]; then
-	set -- internal/arch/{llama,qwen2,qwen3}/testdata/*/
+	set -- internal/arch/{gemma3,llama,qwen2,qwen3}/testdata/*/
 fi
 for checkpoint; do
 	checkpoint=${checkpoint%/}
