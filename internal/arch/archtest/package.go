@@ -68,19 +68,33 @@ func Each(t testing.TB, s *session.Session, tokens []int32, mode session.Mode) (
 // and the best token is the same. fp16 has eleven bits, so that each rounding
 // turns a vector by some 2e-4 radians; a hundred of them at random come to
 // 2e-3, a cosine of 0.999998.
+//
+// Neither chunks nor batches may change a bit: a token's results are the same
+// sums in the same order.
 func TestPackage(t *testing.T, a arch.Architecture, dir string, g Golden) {
 	layers := Open(t, a, dir).Info().Layers
+	var first dense.Matrix
 	for _, chunks := range []int{1, layers} {
 		_, s := Convert(t, a, dir, anemll.Options{Context: 64, Batch: 16, Chunks: chunks, SplitHead: 3, Format: anemll.MLPackage})
-		for mode, name := range map[session.Mode]string{session.Contract: "contract", session.InferOnly: "infer only"} {
+		for _, mode := range []session.Mode{session.InferOnly, session.Contract} {
 			s.Reset()
 			logits, at := Each(t, s, g.Tokens, mode)
-			what := fmt.Sprintf("%d chunks, %s", chunks, name)
-			if least := len(g.Tokens) / 16; len(at) < least {
+			what := fmt.Sprintf("%d chunks, token by token", chunks)
+			least := len(g.Tokens)
+			if mode == session.Contract {
+				what, least = fmt.Sprintf("%d chunks, in batches", chunks), least/16
+			}
+			if len(at) < least {
 				t.Errorf("%s: logits after %d of %d tokens", what, len(at), len(g.Tokens))
+			}
+			if first.Data == nil {
+				first = logits
 			}
 			lowest := 1.0
 			for _, i := range at {
+				if !Same(logits.Row(i), first.Row(i)) {
+					t.Errorf("%s: the logits after token %d have other bits, and differ by %g", what, i, Difference(logits.Row(i), first.Row(i)))
+				}
 				lowest = min(lowest, Cosine(logits.Row(i), g.Logits.Row(i)))
 				got, err := arch.Argmax(logits.Row(i))
 				if err != nil {

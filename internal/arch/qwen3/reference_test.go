@@ -214,3 +214,12 @@ func BenchmarkForward(b *testing.B) {
 		})
 	}
 }
+
+func TestPackage(t *testing.T) {
+	for _, name := range random {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("testdata", name)
+			archtest.TestPackage(t, Architecture, dir, archtest.OpenGolden(t, filepath.Join(dir, "golden.safetensors")))
+		})
+	}
+}
