@@ -30,8 +30,9 @@ func newInspect() *cobra.Command {
 		Use:   "inspect PATH",
 		Short: "Say what a package, a Core ML model or a checkpoint holds, and lint it",
 		Long: `Inspect says what lies at PATH: a package (its parts, functions, inputs, outputs,
-states, weights by encoding, an estimate of the memory it takes, and whatever is
-odd about it), a single .mlpackage, .mlmodel or .mlmodelc, or a checkpoint (a
+states, weights by encoding, an estimate of the memory it takes, what meta.yaml
+says of recurrent states, experts, windows and the like, and whatever is odd about
+it, such as a meta.yaml that the models contradict), a single .mlpackage, .mlmodel or .mlmodelc, or a checkpoint (a
 Hugging Face folder or a GGUF file) and whether it can be converted. Files of
 weights are mapped, not read.
 
@@ -144,15 +145,23 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 	case r.Package != nil:
 		p := r.Package
 		fmt.Fprintf(w, "%s: package %s\n", r.Path, p.Name)
-		table(w, "  ", [][]string{
+		batches := fmt.Sprintf("prefill in batches of %d", p.Batch)
+		if len(p.Remainders) > 0 {
+			batches += fmt.Sprintf(", what is left in calls of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(p.Remainders), "[]"), " ", ", "))
+		}
+		rows := [][]string{
 			{"architecture", p.Architecture},
-			{"context", fmt.Sprintf("%d positions, prefill in batches of %d", p.Context, p.Batch)},
+			{"context", fmt.Sprintf("%d positions, %s", p.Context, batches)},
 			{"sizes", fmt.Sprintf("hidden %d, vocabulary %d", p.Hidden, p.Vocab)},
 			{"weights", bytesText(p.WeightBytes)},
 			{"states", bytesText(p.Memory.State) + " for one context"},
 			{"memory", fmt.Sprintf("portable engine: about %s, weights once and the states in float32", bytesText(p.Memory.Engine))},
 			{"", fmt.Sprintf("Neural Engine: %s of weights, a copy for each function; states and activations (below) not counted", bytesText(p.Memory.NeuralEngine))},
-		})
+		}
+		if p.Extension != nil {
+			rows = append(rows, p.Extension.Rows()...)
+		}
+		table(w, "  ", rows)
 		for i := range p.Parts {
 			fmt.Fprintln(w)
 			printModel(w, &p.Parts[i], ops)

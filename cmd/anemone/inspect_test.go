@@ -14,6 +14,7 @@ import (
 	"anemone/coreml/mlpackage"
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
+	"anemone/internal/arch/all"
 	"anemone/internal/arch/qwen3"
 	"anemone/internal/compress"
 	"anemone/internal/testutil"
@@ -192,6 +193,53 @@ func TestInspectStatus(t *testing.T) {
 				t.Errorf("%q: no %q in\n%s", c.args, w, out)
 			}
 		}
+	}
+}
+
+// TestInspectExtension prints what meta.yaml says beyond a plain transformer, and
+// where that is not what the models say.
+func TestInspectExtension(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tiny-ane")
+	o := anemll.Options{Context: 256, Batch: 64, Chunks: 1, Remainders: []int{16, 4}, Format: anemll.MLPackage, Name: "tiny"}
+	if _, err := anemll.Convert(t.Context(), all.Registry, testutil.Data(t, "checkpoints", "tiny-qwen35"), dir, o); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, anemll.MetaFile)
+	meta, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(meta, []byte("gdn_chunk_size: 64"), []byte("gdn_chunk_size: 48\n    \"\\e[2J\": 1"), 1), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, status, err := inspectCommand(t, dir)
+	if status != 0 {
+		t.Fatal(err)
+	}
+	from, _, ok1 := strings.Cut(out, "\n\nqwen35_embeddings: ")
+	_, to, ok2 := strings.Cut(out, "\nproblem: ")
+	got := from + "\n...\nproblem: " + to
+	want := dir + `: package tiny
+  architecture  qwen3_5
+  context       256 positions, prefill in batches of 64, what is left in calls of 16, 4
+  sizes         hidden 128, vocabulary 1024
+  weights       3.9 MB
+  states        320.5 kB for one context
+  memory        portable engine: about 4.6 MB, weights once and the states in float32
+                Neural Engine: 13.6 MB of weights, a copy for each function; states and activations (below) not counted
+  layers        8: 2 full, 6 linear; in order (3 linear, 1 full) 2 times
+  calls         recurrent state: every token once and in order, no going back without a snapshot
+                prefill takes full batches only, none that are filled up
+  delta rule    48 tokens at a time in prefill
+  state         model_model_kv_cache_0 float16 [4 2 256 64], of layers 3, 7
+  state         model_model_gdn_state_0 float16 [24 32 32], of layers 0-2, 4-6
+  state         model_model_conv_state_0 float16 [6 3 256], of layers 0-2, 4-6
+  other keys    \x1b[2J
+...
+problem: meta.yaml says gdn_chunk_size: 48, which does not divide the 64 tokens that the models' prefill takes
+`
+	if printable(got) != want || !ok1 || !ok2 {
+		t.Errorf("printed\n%s\nwant\n%s", printable(got), want)
 	}
 }
 

@@ -58,15 +58,20 @@ func (r *Report) Models() []*Model {
 
 // Package describes a package in ANEMLL's layout.
 type Package struct {
-	Name         string  `json:"name"`
-	Architecture string  `json:"architecture"`
-	Context      int     `json:"context_length"`
-	Batch        int     `json:"batch_size"`
-	Hidden       int     `json:"hidden_size"`
-	Vocab        int     `json:"vocab_size"`
-	Parts        []Model `json:"parts"`
-	WeightBytes  int64   `json:"weight_bytes"`
-	Memory       Memory  `json:"memory"`
+	Name         string `json:"name"`
+	Architecture string `json:"architecture"`
+	Context      int    `json:"context_length"`
+	Batch        int    `json:"batch_size"`
+	// Remainders are the tokens of functions for what does not fill a batch.
+	Remainders  []int   `json:"prefill_remainders,omitempty"`
+	Hidden      int     `json:"hidden_size"`
+	Vocab       int     `json:"vocab_size"`
+	Parts       []Model `json:"parts"`
+	WeightBytes int64   `json:"weight_bytes"`
+	Memory      Memory  `json:"memory"`
+	// Extension is what meta.yaml says beyond a plain transformer; nil if that is
+	// nothing. Where it disagrees with the models is among the problems.
+	Extension *Extension `json:"extension,omitempty"`
 	// Problems are what is odd about the package.
 	Problems []string `json:"problems"`
 }
@@ -290,7 +295,10 @@ func (r *Report) ofPackage(ctx context.Context, path string, o Options) error {
 	defer q.Close()
 	r.Package = &Package{
 		Name: q.Meta.Name, Architecture: q.Meta.Architecture, Context: q.ContextLength, Batch: q.BatchSize,
-		Hidden: q.HiddenSize, Vocab: q.VocabSize, Problems: q.Problems,
+		Hidden: q.HiddenSize, Vocab: q.VocabSize, Problems: q.Problems, Extension: extension(q.Meta),
+	}
+	for _, f := range q.Remainders {
+		r.Package.Remainders = append(r.Package.Remainders, f.Tokens)
 	}
 	if !q.HasTokenizer() {
 		r.Package.Problems = append(slices.Clip(r.Package.Problems), "there is no tokenizer.json, without which a text has no tokens: put the checkpoint's into the folder")
