@@ -93,6 +93,17 @@ for name in tiny-qwen35 tiny-qwen35-moe tiny-qwen35-moe-fused; do
 		done
 	done
 done
+# Functions for what does not fill a batch, with experts and without.
+for name in tiny-qwen35 tiny-qwen35-moe; do
+	for delta in 16 64; do
+		p="$out/$name-remainder-$delta"
+		"$out/anemone" convert ../shared/fixtures/checkpoints/$name -o "$p" --context 256 --batch 64 --chunks 2 --gdn-chunk $delta \
+			--lut-ffn none --lut-lm-head none --prefill-remainder 16,4 --overwrite >/dev/null
+		for mode in "" --half; do
+			PYTHONPATH=../shared/oracle "$py" bench/remainder.py "$p" ../shared/fixtures/goldens/$name.safetensors $mode
+		done
+	done
+done
 diff -r "$out/tiny-qwen35-moe-64-3" "$out/tiny-qwen35-moe-fused-64-3" && echo "experts apart and fused: the same package"
 
 # 5. coremltools reads every bundle and finds every weight.
