@@ -90,6 +90,10 @@ func (m *Model) Info() arch.Info {
 	}
 }
 
+// StreamScale is what the residual stream between the chunks of a package is
+// multiplied by, as against that of the reference.
+func (m *Model) StreamScale() float64 { return streamScale }
+
 // Aside says what a tensor that takes no part belongs to.
 func (m *Model) Aside(tensor string) string { return aside(tensor) }
 

@@ -280,3 +280,35 @@ func TestEpsilon(t *testing.T) {
 		t.Errorf("lowest cosine %g", lowest)
 	}
 }
+
+// TestStreamScale holds what leaves the embeddings model to the reference.
+func TestStreamScale(t *testing.T) {
+	p, _ := archtest.Convert(t, Architecture, folder("outer"), anemll.Options{Context: 64, Batch: 4, Chunks: 1, SplitHead: 1, Format: anemll.MLPackage})
+	m, err := engine.New(p.Embeddings.Model, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tokens := []int32{3, 0, 49, 17}
+	out := runner.Values{}
+	if err := m.Predict(t.Context(), "main", runner.Values{"input_ids": runner.Ints(tokens, 1, 4)}, out, nil); err != nil {
+		t.Fatal(err)
+	}
+	model := openModel(t, folder("outer"))
+	ref := newReference(model.cfg, model.set)
+	var want []float32
+	ref.Observe(arch.Observer{Hidden: func(layer int, x dense.Matrix) {
+		if layer == -1 {
+			for _, v := range x.Data {
+				want = append(want, v*float32(model.StreamScale()))
+			}
+		}
+	}})
+	if err := ref.Forward(t.Context(), tokens, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	// A rounding to fp16 of numbers below 0.5.
+	if d := archtest.Difference(out["hidden_states"].Float, want); !(d <= 1.0/8192) {
+		t.Errorf("the embeddings differ by %g", d)
+	}
+}
