@@ -55,6 +55,11 @@ func (p *Package) ContextLength() int { return p.m.Package.ContextLength }
 // requests hold a Prompt.
 func (p *Package) HasTemplate() bool { return p.m.Template != nil }
 
+// Recurrent reports whether the model has states that every token changes for
+// good. Where the context of such a package is full, dropping the oldest tokens
+// means processing all that are kept once more.
+func (p *Package) Recurrent() bool { return p.m.Package.Meta.RecurrentState }
+
 // GreedyOnly reports whether the LM head gives only the best token, and no
 // probabilities: then requests that ask for tokens to be drawn fail.
 func (p *Package) GreedyOnly() bool { return p.m.Package.Argmax }

@@ -33,7 +33,9 @@ ends the chat.
 
 A prompt that is longer than the context is an error unless --shift drops its
 oldest tokens. An answer ends when the context is full, unless --max-tokens asks
-for more: then the oldest tokens are dropped to make room.`,
+for more: then the oldest tokens are dropped to make room. Models with recurrent
+states would have to read all that is kept again, so for these a full context is
+an error then, unless --shift allows it.`,
 		Example: `  anemone run Qwen3-0.6B-ane "Why is the sky blue?"
   anemone run Qwen3-0.6B-ane                              chat
   anemone run Qwen3-0.6B-ane --think=false --temperature 0 < question.txt
@@ -48,7 +50,7 @@ for more: then the oldest tokens are dropped to make room.`,
 	f.IntVarP(&r.maxTokens, "max-tokens", "n", 0, "end after so many `TOKENS` (default: as many as fit)")
 	r.s.register(cmd)
 	f.BoolVar(&r.raw, "raw", false, "use the prompt as it is, without the chat template")
-	f.BoolVar(&r.shift, "shift", false, "drop the oldest tokens of a prompt that is longer than the context")
+	f.BoolVar(&r.shift, "shift", false, "drop the oldest tokens of a prompt that is longer than the context; with recurrent states, also those of an answer that needs more room")
 	f.BoolVar(&r.noShift, "no-shift", false, "end when the context is full, even if --max-tokens asks for more")
 	f.BoolVar(&r.ignoreEOS, "ignore-eos", false, "go on past stop tokens")
 	f.Var(&r.numerics, "numerics", "arithmetic: fp32, or fp16 to round every result as a GPU stores it")
@@ -73,6 +75,8 @@ type talker struct {
 	out, log       io.Writer
 	sess           *anemone.Session
 	drawing        bool // flags ask for tokens to be drawn
+	recurrent      bool // the package has states that cannot be rewound
+	full           bool // the latest answer ended for want of room
 }
 
 func (r *talker) run(cmd *cobra.Command, dir string, words []string) error {
@@ -124,7 +128,8 @@ func (r *talker) run(cmd *cobra.Command, dir string, words []string) error {
 		return err
 	}
 
-	req := anemone.Request{MaxTokens: r.maxTokens, NoShift: r.noShift, Trim: r.shift, IgnoreEOS: r.ignoreEOS, Sampling: r.s.preferences(cmd)}
+	r.recurrent = pkg.Recurrent()
+	req := anemone.Request{MaxTokens: r.maxTokens, NoShift: r.noShift || r.recurrent && !r.shift, Trim: r.shift, IgnoreEOS: r.ignoreEOS, Sampling: r.s.preferences(cmd)}
 	if cmd.Flags().Changed("think") {
 		req.Chat.EnableThinking = &r.think
 	}
@@ -148,6 +153,9 @@ func (r *talker) run(cmd *cobra.Command, dir string, words []string) error {
 	_, err = r.answer(cmd.Context(), req)
 	if errors.Is(err, anemone.ErrContextFull) && !r.shift {
 		err = fmt.Errorf("%w: shorten it, convert the checkpoint with a longer --context, or drop its oldest tokens (--shift)", err)
+	}
+	if err == nil && r.full && r.recurrent && !r.noShift {
+		err = fmt.Errorf("%w: the answer ends there, before %s; convert the checkpoint with a longer --context, or let the model read the latest ones again with a new state (--shift)", anemone.ErrContextFull, counted(r.maxTokens, "token"))
 	}
 	return err
 }
@@ -238,6 +246,7 @@ func (r *talker) answer(ctx context.Context, req anemone.Request) (string, error
 		case anemone.EventEnd:
 			bar.done()
 			st := e.Stats
+			r.full = e.Reason == anemone.ReasonContextFull && st.Generated < r.maxTokens
 			if r.asJSON {
 				return text.String(), writeJSON(r.out, map[string]any{
 					"text": text.String(), "tokens": tokens, "finish_reason": e.Reason,

@@ -78,6 +78,39 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A full context of a model with recurrent states is an error in front of the
+// first token that does not fit, unless --shift lets it read what is kept again.
+func TestRunRecurrent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tiny-ane")
+	o := anemone.DefaultConvertOptions()
+	o.Context, o.Batch, o.FFN, o.Head, o.Remainders, o.Format = 64, 32, anemone.Encoding{}, anemone.Encoding{}, []int{8, 2}, anemone.FormatMLPackage
+	if _, err := anemone.Convert(t.Context(), testutil.Data(t, "checkpoints", "tiny-qwen35"), dir, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   []string
+		status int
+		log    []string
+	}{
+		{[]string{"-n", "100"}, 1, []string{"(context full)", "the context is full: the answer ends there, before 100 tokens; convert the checkpoint with a longer --context, or let the model read the latest ones again with a new state (--shift)"}},
+		{[]string{"-n", "100", "--shift"}, 0, []string{"[context full: the oldest ", "100 tokens out"}},
+		{[]string{"-n", "100", "--no-shift"}, 0, []string{"(context full)"}},
+		{nil, 0, []string{"(context full)"}},
+		{[]string{"-n", "10"}, 0, []string{"10 tokens out"}},
+		{[]string{"-n", "100", "--json"}, 1, []string{"the answer ends there"}},
+	} {
+		out, log, status := command(t, "", append([]string{"run", dir, "hi", "--ignore-eos", "--temperature", "0"}, c.args...)...)
+		for _, want := range c.log {
+			if !strings.Contains(log, want) {
+				t.Errorf("%q: no %q in\n%s", c.args, want, log)
+			}
+		}
+		if status != c.status || out == "" {
+			t.Errorf("%q: status %d, want %d, printed %q", c.args, status, c.status, out)
+		}
+	}
+}
+
 // A head that gives only the best token is followed, whatever is recommended;
 // only those who insist on drawing are told that it cannot be.
 func TestRunArgmax(t *testing.T) {
