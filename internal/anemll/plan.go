@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"anemone/coreml"
+	"anemone/internal/ane"
 	"anemone/internal/arch"
 	"anemone/internal/arch/nn"
 	"anemone/internal/checkpoint"
@@ -169,6 +170,7 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 		return nil, err
 	}
 	bounds := arch.SplitLayers(p.info.Layers, chunks)
+	var large []string
 	for i := range chunks {
 		fs, err := arch.ChunkFunctions(m, p.arch, bounds[i], bounds[i+1])
 		if err != nil {
@@ -178,6 +180,16 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 		if err := p.add(enc, p.meta.ChunkName(i, chunks), o.FFN, md, fs...); err != nil {
 			return nil, err
 		}
+		if s := tooLarge(fs[0]); s != "" {
+			large = append(large, fmt.Sprintf("%s: %s", p.meta.ChunkName(i, chunks), s))
+		}
+	}
+	if len(large) > 0 {
+		more := ""
+		if n := len(large) - 1; n > 0 {
+			more = fmt.Sprintf(", and so in %d more", n)
+		}
+		p.warnings = append(p.warnings, fmt.Sprintf("%s%s: the Neural Engine takes at most %d elements in a dimension and leaves these operations to others (mixtures of many experts are too wide for it)", large[0], more, ane.MaxSide))
 	}
 	if f, err = m.Head(p.arch); err != nil {
 		return nil, err
@@ -186,6 +198,27 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 		return nil, err
 	}
 	return p, nil
+}
+
+// tooLarge says which operations of a function have results that the Neural
+// Engine cannot take, "" if none has.
+func tooLarge(f *mil.Function) string {
+	n, first := 0, ""
+	f.Body.Walk(func(op *mil.Operation) bool {
+		for _, v := range op.Results {
+			if ane.Folded(op.Type) || v.Type.Kind != mil.TensorKind || ane.TooLarge(v.Type) == 0 {
+				continue
+			}
+			if n++; n == 1 {
+				first = fmt.Sprintf("%s, %v", op.Type, v.Type)
+			}
+		}
+		return true
+	})
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d operations with results as wide as %s", n, first)
 }
 
 // OptionError is an error about the value of an option.

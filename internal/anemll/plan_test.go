@@ -6,6 +6,7 @@ import (
 
 	"anemone/internal/arch"
 	"anemone/internal/compress"
+	"anemone/mil"
 )
 
 // TestCheckExtension: what is refused, and what is only said.
@@ -44,6 +45,27 @@ func TestCheckExtension(t *testing.T) {
 		}
 		if got := strings.Join(p.warnings, "\n"); (got == "") != (c.warning == "") || !strings.Contains(got, c.warning) {
 			t.Errorf("%s: warnings %q, want %q", c.name, got, c.warning)
+		}
+	}
+}
+
+// TestTooLarge: results that the Neural Engine cannot take are counted, large
+// constants and states are not.
+func TestTooLarge(t *testing.T) {
+	build := func(channels int) *mil.Function {
+		b := mil.NewBuilder("infer", mil.CoreML8)
+		x := b.Input("x", mil.TensorOf(mil.Float16, 1, channels, 1, 1))
+		y := b.Op("tanh", mil.A("x", x))
+		b.Output("y", b.Op("add", mil.A("x", y), mil.A("y", x)))
+		f, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for channels, want := range map[int]string{65536: "", 65537: "2 operations with results as wide as tanh, tensor<fp16, [1, 65537, 1, 1]>"} {
+		if got := tooLarge(build(channels)); got != want {
+			t.Errorf("%d channels: %q, want %q", channels, got, want)
 		}
 	}
 }
