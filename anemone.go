@@ -52,7 +52,7 @@ type ConvertOptions struct {
 	Overwrite bool   // replaces a package that is in the output folder
 	Jobs      int    // cores used; all
 
-	// FullLocalCache (Gemma 4) gives the layers that attend to a window of
+	// FullLocalCache (Gemma 3 and 4) gives the layers that attend to a window of
 	// positions caches of the whole context, which can be rewound. Without it
 	// they have a window that shifts by blocks, in less memory.
 	FullLocalCache bool

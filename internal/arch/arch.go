@@ -69,6 +69,15 @@ type Extended interface {
 	Extension(o Options) Extension
 }
 
+// Scaled is a Model whose packages carry the residual stream at another scale
+// than the reference does, where it would leave fp16.
+type Scaled interface {
+	Model
+	// StreamScale is what hidden states between the models of a package, but
+	// not those behind the final norm, are of the reference's.
+	StreamScale() float64
+}
+
 // Partial is a Model of which the checkpoint holds more than goes into a
 // package.
 type Partial interface {

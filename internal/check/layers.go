@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,7 @@ type layerWatch struct {
 	model  *session.Model // of shown; nil without it
 	layers int
 	width  int
+	scale  float32 // of the package's stream, as against the reference's
 	notes  []string
 	lane   *lane // whose call is in progress
 
@@ -137,7 +139,7 @@ func (w *walker) watchLayers(t Target, load session.Loader) (*layerWatch, error)
 	if s.Layers < len(p.Chunks) {
 		return nil, fmt.Errorf("the package has %d chunks, the checkpoint only %d layers", len(p.Chunks), s.Layers)
 	}
-	l := &layerWatch{layers: s.Layers, width: s.Hidden}
+	l := &layerWatch{layers: s.Layers, width: s.Hidden, scale: cmp.Or(float32(s.StreamScale), 1)}
 	last, note := ends(p, s.Layers)
 	if note != "" {
 		l.notes = append(l.notes, note)
@@ -217,6 +219,11 @@ func (l *layerWatch) see(base, layer int, x dense.Matrix) error {
 				return fmt.Errorf("the reference's hidden states are %d wide, the package's %d", x.Cols, l.width)
 			}
 			l.latest[i] = x.Clone()
+			if !p.norm && l.scale != 1 {
+				for j := range l.latest[i].Data {
+					l.latest[i].Data[j] *= l.scale
+				}
+			}
 		}
 	}
 	return nil

@@ -47,6 +47,9 @@ type Source struct {
 	Ref    arch.Reference
 	Hidden int // width of the residual stream
 	Layers int
+	// StreamScale is what the residual stream of a package is of Ref's; 0
+	// means 1.
+	StreamScale float64
 }
 
 // NewSource returns the reference of a model, with no tokens fed. The
@@ -56,7 +59,11 @@ func NewSource(name string, m arch.Model) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{Name: name, Ref: ref, Hidden: m.Info().Hidden, Layers: m.Info().Layers}, nil
+	s := &Source{Name: name, Ref: ref, Hidden: m.Info().Hidden, Layers: m.Info().Layers}
+	if scaled, ok := m.(arch.Scaled); ok {
+		s.StreamScale = scaled.StreamScale()
+	}
+	return s, nil
 }
 
 // sourceOf returns the reference of a target, nil if it has none.
