@@ -1,10 +1,8 @@
 package tokenizer
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -85,7 +83,7 @@ func (m *bpe) finish(byteLevel bool) {
 	for b := range m.bytes {
 		m.bytes[b] = id(string(byteRunes[b]))
 		m.allBytes = m.allBytes && m.bytes[b] >= 0
-		m.fallback[b] = id(fmt.Sprintf("<0x%02X>", b))
+		m.fallback[b] = id(byteToken(b))
 	}
 	if byteLevel {
 		return
@@ -120,23 +118,6 @@ func (m *bpe) finish(byteLevel bool) {
 		m.crossings.put(pairKey(a, b), pairValue{})
 	}
 }
-
-// scratch is the working memory of one Encode, with a cache of pieces.
-type scratch struct {
-	ids    []int32
-	ranks  []uint32
-	to     []int32
-	prev   []int32
-	next   []int32
-	heap   []candidate
-	pieces []string
-	spare  []string
-	cache  map[string]cached
-	store  []int32
-}
-
-// cached is where the ids of a piece are in scratch.store.
-type cached struct{ start, end uint32 }
 
 // encode appends the ids of a piece of text to dst.
 func (m *bpe) encode(dst []int32, piece string, byteLevel bool, w *scratch) []int32 {
@@ -193,20 +174,12 @@ func (m *bpe) char(r rune) int32 {
 }
 
 func (m *bpe) cached(dst []int32, piece string, byteLevel bool, w *scratch) []int32 {
-	if c, ok := w.cache[piece]; ok {
-		return append(dst, w.store[c.start:c.end]...)
+	if ids, ok := w.cached(piece); ok {
+		return append(dst, ids...)
 	}
 	start := len(dst)
 	dst = m.word(dst, piece, byteLevel, w)
-	if len(piece) <= maxCacheKey {
-		if w.cache == nil || len(w.cache) >= maxCacheEntries {
-			w.cache = make(map[string]cached)
-			w.store = w.store[:0]
-		}
-		at := uint32(len(w.store))
-		w.store = append(w.store, dst[start:]...)
-		w.cache[strings.Clone(piece)] = cached{at, uint32(len(w.store))} // piece may be a part of a large text
-	}
+	w.keep(piece, dst[start:])
 	return dst
 }
 

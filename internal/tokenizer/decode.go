@@ -9,22 +9,30 @@ import (
 // decoding is the decoder of a tokenizer.json, reduced to what its components
 // can do together.
 type decoding struct {
-	set          bool          // there is a decoder; without one, tokens are words
-	byteLevel    bool          // tokens are bytes in GPT-2's alphabet
-	replace      []replaceText // in each token
-	byteFallback bool          // "<0x41>" is a byte
+	set          bool           // there is a decoder; without one, tokens are words
+	byteLevel    bool           // tokens are bytes in GPT-2's alphabet
+	steps        []tokenDecoder // for each token
+	byteFallback bool           // "<0x41>" is a byte
 	fused        bool
 	strip        int    // how many of the characters stripped go from the start of the text
 	stripped     string // one character
 }
+
+// tokenDecoder turns the spelling of a token into its text. start says that the
+// token is the first.
+type tokenDecoder interface {
+	decode(token string, start bool) string
+}
+
+func (r replaceText) decode(token string, _ bool) string { return r.normalize(token) }
 
 // bytes appends the bytes of one token, the way it stands inside a text.
 func (d *decoding) bytes(dst []byte, token string) []byte {
 	if d.byteLevel {
 		return appendByteLevel(dst, token)
 	}
-	for _, r := range d.replace {
-		token = r.normalize(token)
+	for _, step := range d.steps {
+		token = step.decode(token, false)
 	}
 	if b, ok := d.fallback(token); ok {
 		return append(dst, b)
@@ -55,7 +63,7 @@ type Decoder struct {
 	skipSpecial bool
 	pending     []byte // not yet returned
 	run         []byte // of byte tokens
-	words       int    // tokens so far, without a decoder
+	tokens      int    // so far
 	strip       int    // characters to strip that may still come
 	out         []byte
 }
@@ -89,7 +97,7 @@ func (d *Decoder) push(id int32) {
 	e := &d.t.decode
 	switch {
 	case !e.set:
-		if d.words++; d.words > 1 {
+		if d.tokens++; d.tokens > 1 {
 			d.out = append(d.out, ' ')
 		}
 		d.out = append(d.out, token...)
@@ -99,9 +107,10 @@ func (d *Decoder) push(id int32) {
 		d.out, rest = appendLossy(d.out, d.pending, false)
 		d.pending = d.pending[:copy(d.pending, rest)]
 	default:
-		for _, r := range e.replace {
-			token = r.normalize(token)
+		for _, step := range e.steps {
+			token = step.decode(token, d.tokens == 0)
 		}
+		d.tokens++
 		if b, ok := e.fallback(token); ok {
 			d.run = append(d.run, b)
 			return
@@ -143,7 +152,7 @@ func (d *Decoder) flush() {
 	d.endRun()
 	d.out, _ = appendLossy(d.out, d.pending, true)
 	d.pending = d.pending[:0]
-	d.words = 0
+	d.tokens = 0
 	d.strip = d.t.decode.strip
 }
 

@@ -9,11 +9,13 @@ const (
 	maxMerges        = 1 << 20   // entries of model.merges
 	maxID            = 1<<24 - 1 // largest token id
 	maxAddedTokens   = 1 << 16   // entries of added_tokens; Gemma has 6415
+	maxGrownTokens   = 32 << 20  // bytes of all added tokens after normalization
 	maxTokenLength   = 1 << 16   // bytes of one token
 	maxPattern       = 1 << 14   // bytes of a regular expression
 	maxGroups        = 100       // captures of a regular expression, which each match records
 	maxBacktracking  = 1 << 21   // entries of the stack of a regular expression of 8 bytes
-	maxGrowth        = 64        // how many times longer normalizers may make a text, and a decoder a token
+	maxGrowth        = 256       // how many times longer normalizers may make a text, and a decoder a token
+	maxTrie          = 1 << 24   // different beginnings of the tokens of a unigram model
 	maxPrepend       = 256       // bytes of a Prepend
 	maxProblems      = 16        // oddities remembered
 	maxComponentSize = 1 << 20   // bytes of the normalizer, the pre-tokenizer ...

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -12,6 +13,13 @@ import (
 // valid UTF-8.
 type normalizer interface {
 	normalize(s string) string
+}
+
+// A startCutter is a normalizer that may drop characters. cutsStart reports
+// whether it drops the first ones of s: to the reference, what is left is then
+// not the start of the text.
+type startCutter interface {
+	cutsStart(s string) bool
 }
 
 // unicodeForm is NFC, NFD, NFKC or NFKD.
@@ -58,12 +66,12 @@ var lateRanges = []rune{
 	0x1FBF0, 0x1FBF9,
 }
 
-func isLate(r rune) bool {
-	if r < lateRanges[0] {
-		return false
-	}
+func isLate(r rune) bool { return r >= lateRanges[0] && inRanges(lateRanges, r) }
+
+// inRanges reports whether r is in a sorted list of first, last, first, last ...
+func inRanges(ranges []rune, r rune) bool {
 	// The first range that ends at r or later; ends are at odd places.
-	n, found := slices.BinarySearch(lateRanges, r)
+	n, found := slices.BinarySearch(ranges, r)
 	return found || n%2 == 1
 }
 
@@ -190,10 +198,12 @@ type replaceText struct{ old, new string }
 
 func (r replaceText) normalize(s string) string { return strings.ReplaceAll(s, r.old, r.new) }
 
+func (r replaceText) cutsStart(s string) bool { return r.new == "" && strings.HasPrefix(s, r.old) }
+
 // replacePattern is a Replace normalizer with a regular expression; the new
 // text is taken literally.
 type replacePattern struct {
-	pattern *pattern
+	pattern matcher
 	new     string
 }
 
@@ -210,6 +220,87 @@ func (r replacePattern) normalize(s string) string {
 	}
 	b.WriteString(s[last:])
 	return b.String()
+}
+
+func (r replacePattern) cutsStart(s string) bool {
+	cut := false
+	if r.new == "" {
+		r.pattern.each(s, func(start, end int) { cut = cut || start == 0 && end > 0 })
+	}
+	return cut
+}
+
+// strip is a Strip normalizer.
+type strip struct{ left, right bool }
+
+func (n strip) normalize(s string) string {
+	if n.left {
+		s = strings.TrimLeftFunc(s, unicode.IsSpace)
+	}
+	if n.right {
+		s = strings.TrimRightFunc(s, unicode.IsSpace)
+	}
+	return s
+}
+
+func (n strip) cutsStart(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return n.left && unicode.IsSpace(r)
+}
+
+// stripAccents is a StripAccents normalizer: it drops the combining marks of
+// Unicode 9.
+type stripAccents struct{}
+
+func (stripAccents) normalize(s string) string {
+	if isASCII(s) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if inRanges(accentRanges, r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+func (n stripAccents) cutsStart(s string) bool {
+	r, size := utf8.DecodeRuneInString(s)
+	return n.normalize(s[:size]) == "" && r != utf8.RuneError
+}
+
+// lowercase is a Lowercase normalizer: one character at a time, without regard
+// to its neighbours.
+type lowercase struct{}
+
+func (lowercase) normalize(s string) string {
+	if strings.ContainsRune(s, '\u0130') {
+		// The only one that becomes two.
+		s = strings.ReplaceAll(s, "\u0130", "i\u0307")
+	}
+	return strings.Map(lower, s)
+}
+
+// lower is the lower case of a character in Unicode 17; Go's tables may be
+// older.
+func lower(r rune) rune {
+	switch {
+	case r < 0x1C89:
+		return unicode.ToLower(r)
+	case r >= 0x10D50 && r <= 0x10D65:
+		return r + 0x20
+	case r >= 0x16EA0 && r <= 0x16EB8:
+		return r + 0x1B
+	}
+	switch r {
+	case 0x1C89, 0xA7CC, 0xA7CE, 0xA7D2, 0xA7D4, 0xA7DA:
+		return r + 1
+	case 0xA7CB:
+		return 0x0264
+	case 0xA7DC:
+		return 0x019B
+	}
+	return unicode.ToLower(r)
 }
 
 // prepend is a Prepend normalizer: it leaves empty text empty.

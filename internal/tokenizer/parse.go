@@ -100,7 +100,9 @@ func parse(data []byte) (*Tokenizer, error) {
 			t.problems = append(t.problems, fmt.Sprintf("post_processor adds id %d, which no token has", id))
 		}
 	}
-	t.bpe.finish(t.byteLevel)
+	if t.unigram == nil {
+		t.bpe.finish(t.byteLevel)
+	}
 	t.scratch = sync.Pool{New: func() any { return new(scratch) }}
 	return t, nil
 }
@@ -112,7 +114,7 @@ var partNames = func() map[string]string {
 	for _, name := range []string{
 		"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
 		"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-		"fuse_unk", "byte_fallback", "ignore_merges",
+		"fuse_unk", "byte_fallback", "ignore_merges", "unk_id",
 	} {
 		names[name] = name
 	}
@@ -130,6 +132,22 @@ func (p part) missing() bool { return len(p.raw) == 0 || string(p.raw) == "null"
 // at returns a reader of the part whose errors give places in the whole file.
 func (p part) at(data []byte) *jsonReader {
 	return &jsonReader{data: data[:p.start+len(p.raw)], pos: p.start}
+}
+
+// str returns the value of a string; a part that is missing is empty.
+func (p part) str() (s string, err error) {
+	if !p.missing() {
+		err = json.Unmarshal(p.raw, &s)
+	}
+	return s, err
+}
+
+// flag returns the value of a boolean; a part that is missing is false.
+func (p part) flag() (b bool, err error) {
+	if !p.missing() {
+		err = json.Unmarshal(p.raw, &b)
+	}
+	return b, err
 }
 
 type parser struct {
@@ -164,6 +182,12 @@ type component struct {
 	AddPrefixSpace *bool             `json:"add_prefix_space"`
 	UseRegex       *bool             `json:"use_regex"`
 	Individual     bool              `json:"individual_digits"`
+	Replacement    string            `json:"replacement"`
+	PrependScheme  string            `json:"prepend_scheme"`
+	Split          *bool             `json:"split"`
+	StripLeft      bool              `json:"strip_left"`
+	StripRight     bool              `json:"strip_right"`
+	CharsMap       []byte            `json:"precompiled_charsmap"` // base64
 	Start          int               `json:"start"`
 	Stop           int               `json:"stop"`
 	Single         []json.RawMessage `json:"single"`
@@ -222,6 +246,20 @@ func (p *parser) normalizer(raw json.RawMessage) error {
 			return fmt.Errorf("Prepend of %d bytes: more than %d are not accepted", len(c.Prepend), maxPrepend)
 		}
 		t.normalizers = append(t.normalizers, prepend{c.Prepend})
+	case "Strip":
+		t.normalizers = append(t.normalizers, strip{c.StripLeft, c.StripRight})
+	case "StripAccents":
+		t.normalizers = append(t.normalizers, stripAccents{})
+	case "Lowercase":
+		t.normalizers = append(t.normalizers, lowercase{})
+		return p.grow(2) // U+023A: from two bytes to three
+	case "Precompiled":
+		m, err := newCharsMap(c.CharsMap)
+		if err != nil {
+			return fmt.Errorf("Precompiled: %w", err)
+		}
+		t.normalizers = append(t.normalizers, m)
+		return p.grow(m.growth)
 	case "Replace":
 		m, err := parsePattern(c.Pattern)
 		if err != nil {
@@ -231,14 +269,15 @@ func (p *parser) normalizer(raw json.RawMessage) error {
 		case text:
 			t.normalizers = append(t.normalizers, replaceText{string(m), c.Content})
 			return p.grow((len(c.Content) + len(m) - 1) / len(m))
-		case *pattern:
+		case spaces:
+			t.normalizers = append(t.normalizers, replacePattern{m, c.Content})
+			return p.grow((len(c.Content) + 1) / 2)
+		default: // may match nothing between any two characters
 			t.normalizers = append(t.normalizers, replacePattern{m, c.Content})
 			return p.grow(1 + len(c.Content))
-		default:
-			return &UnsupportedError{"Replace", "a regular expression for words", "others"}
 		}
 	default:
-		return &UnsupportedError{"type", fmt.Sprintf("%q", c.Type), "Sequence, NFC, NFD, NFKC, NFKD, Replace, Prepend"}
+		return &UnsupportedError{"type", fmt.Sprintf("%q", c.Type), "Sequence, NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip, StripAccents, Lowercase, Precompiled"}
 	}
 	return nil
 }
@@ -253,6 +292,12 @@ func parsePattern(raw json.RawMessage) (matcher, error) {
 	case p.Regex != nil:
 		if sc := newScanner(*p.Regex); sc != nil {
 			return sc, nil
+		}
+		switch *p.Regex {
+		case ` {2,}`:
+			return spaces{}, nil
+		case `\A +| +\z`:
+			return margins{}, nil
 		}
 		return compilePattern(*p.Regex)
 	case p.String == nil:
@@ -301,10 +346,45 @@ func (p *parser) preTokenizer(raw json.RawMessage) error {
 			t.splitters = append(t.splitters, &split{newScanner(patternGPT2), isolated, false})
 		}
 		t.byteLevel = true
+	case "WhitespaceSplit":
+		t.splitters = append(t.splitters, &split{whitespace{}, removed, false})
+	case "Metaspace":
+		m, err := p.metaspace(c)
+		if err != nil {
+			return err
+		}
+		for _, s := range t.splitters {
+			if _, ok := s.(*metaspace); ok {
+				return &UnsupportedError{"Metaspace", "a second one", "one"}
+			}
+		}
+		t.splitters = append(t.splitters, m)
+		t.needsFirst = m.prefix == prefixFirst
 	default:
-		return &UnsupportedError{"type", fmt.Sprintf("%q", c.Type), "Sequence, Split, Digits, ByteLevel"}
+		return &UnsupportedError{"type", fmt.Sprintf("%q", c.Type), "Sequence, Split, Digits, ByteLevel, WhitespaceSplit, Metaspace"}
 	}
 	return nil
+}
+
+// metaspace reads the fields of a Metaspace, pre-tokenizer or decoder.
+func (p *parser) metaspace(c *component) (*metaspace, error) {
+	if utf8.RuneCountInString(c.Replacement) != 1 {
+		return nil, fmt.Errorf("Metaspace: replacement %q: want one character", c.Replacement)
+	}
+	m := &metaspace{space: c.Replacement, words: c.Split == nil || *c.Split}
+	switch c.PrependScheme {
+	case "always", "":
+		m.prefix = prefixAll
+	case "first":
+		m.prefix = prefixFirst
+	case "never":
+	default:
+		return nil, &UnsupportedError{"Metaspace", fmt.Sprintf("prepend_scheme %q", c.PrependScheme), "always, first, never"}
+	}
+	if c.AddPrefixSpace != nil && !*c.AddPrefixSpace && m.prefix != prefixNone {
+		return nil, fmt.Errorf(`Metaspace: add_prefix_space is false, but prepend_scheme is %q: want "never"`, c.PrependScheme)
+	}
+	return m, nil
 }
 
 func (p *parser) decoder(raw json.RawMessage) error {
@@ -336,7 +416,16 @@ func (p *parser) decoder(raw json.RawMessage) error {
 		if p.decoded = max(1, p.decoded) * max(1, (len(c.Content)+len(old)-1)/len(old)); p.decoded > maxGrowth {
 			return fmt.Errorf("Replace: the decoder can make a token more than %d times longer", maxGrowth)
 		}
-		d.replace = append(d.replace, replaceText{string(old), c.Content})
+		d.steps = append(d.steps, replaceText{string(old), c.Content})
+	case "Metaspace":
+		m, err := p.metaspace(c)
+		if err != nil {
+			return err
+		}
+		if d.byteFallback || d.fused {
+			return &UnsupportedError{"Metaspace", "its place after ByteFallback or Fuse", "before both"}
+		}
+		d.steps = append(d.steps, m)
 	case "ByteFallback":
 		if d.fused {
 			return &UnsupportedError{"ByteFallback", "its place after Fuse", "before Fuse"}
@@ -350,7 +439,7 @@ func (p *parser) decoder(raw json.RawMessage) error {
 		}
 		d.strip, d.stripped = c.Start, c.Content
 	default:
-		return &UnsupportedError{"type", fmt.Sprintf("%q", c.Type), "Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip"}
+		return &UnsupportedError{"type", fmt.Sprintf("%q", c.Type), "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip"}
 	}
 	d.set = true
 	return nil
@@ -411,42 +500,28 @@ func (p *parser) postProcessor(raw json.RawMessage) error {
 }
 
 func (p *parser) model(data []byte, fields map[string]part) error {
-	str := func(name string) (string, error) {
-		f := fields[name]
-		if f.missing() {
-			return "", nil
-		}
-		var s string
-		if err := json.Unmarshal(f.raw, &s); err != nil {
-			return "", fmt.Errorf("%s: %w", name, err)
-		}
-		return s, nil
-	}
-	flag := func(name string) (bool, error) {
-		f := fields[name]
-		if f.missing() {
-			return false, nil
-		}
-		var b bool
-		if err := json.Unmarshal(f.raw, &b); err != nil {
-			return false, fmt.Errorf("%s: %w", name, err)
-		}
-		return b, nil
-	}
-	kind, err := str("type") // files from before 2020 have none
+	kind, err := fields["type"].str() // files from before 2020 have none
 	if err != nil {
-		return err
+		return fmt.Errorf("type: %w", err)
 	}
-	if kind != "BPE" && kind != "" {
-		return &UnsupportedError{"type", fmt.Sprintf("%q", kind), "BPE"}
+	switch kind {
+	case "BPE":
+	case "Unigram":
+		return p.unigram(data, fields)
+	case "":
+		if fields["merges"].missing() && !fields["unk_id"].missing() {
+			return p.unigram(data, fields)
+		}
+	default:
+		return &UnsupportedError{"type", fmt.Sprintf("%q", kind), "BPE, Unigram"}
 	}
 	if fields["vocab"].missing() || fields["merges"].missing() {
 		return errors.New(`"vocab" or "merges" is missing: this is not byte pair encoding, or the file is cut off`)
 	}
 	for _, name := range []string{"continuing_subword_prefix", "end_of_word_suffix"} {
-		s, err := str(name)
+		s, err := fields[name].str()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if s != "" {
 			return &UnsupportedError{name, fmt.Sprintf("%q", s), "null or empty"}
@@ -463,16 +538,16 @@ func (p *parser) model(data []byte, fields map[string]part) error {
 	}
 	m := &p.t.bpe
 	m.unk = -1
-	unk, err := str("unk_token")
+	unk, err := fields["unk_token"].str()
 	if err != nil {
-		return err
+		return fmt.Errorf("unk_token: %w", err)
 	}
 	for _, f := range []struct {
 		name string
 		to   *bool
 	}{{"fuse_unk", &m.fuseUnk}, {"byte_fallback", &m.byteFallback}, {"ignore_merges", &m.ignoreMerges}} {
-		if *f.to, err = flag(f.name); err != nil {
-			return err
+		if *f.to, err = fields[f.name].flag(); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	if err := p.vocab(fields["vocab"].at(data)); err != nil {
@@ -640,6 +715,7 @@ func (p *parser) addedTokens(data []byte, list part) error {
 		return nil
 	}
 	next := int32(len(t.vocab.ids))
+	grown := 0
 	byContent := map[string]int32{}
 	r := list.at(data)
 	err := r.array(func(i int) error {
@@ -694,6 +770,9 @@ func (p *parser) addedTokens(data []byte, list part) error {
 		token.text = a.Content
 		if token.normalized {
 			token.text = t.normalize(a.Content)
+			if grown += len(token.text); grown > maxGrownTokens {
+				return fmt.Errorf("entry %d: normalized, the tokens have more than %d bytes", i, maxGrownTokens)
+			}
 		}
 		byContent[a.Content] = id
 		t.size = max(t.size, int(id)+1)

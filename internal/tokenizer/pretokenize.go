@@ -10,9 +10,10 @@ import (
 )
 
 // A splitter cuts pieces of text into smaller ones. It appends to dst and
-// leaves out empty pieces.
+// leaves out empty pieces. first says that the piece is the start of the text;
+// the result says the same of what was appended first.
 type splitter interface {
-	split(dst []string, piece string) []string
+	split(dst []string, piece string, first bool) ([]string, bool)
 }
 
 // A matcher finds what a Split looks for: each calls found for the matches in
@@ -40,6 +41,51 @@ func (t text) each(s string, found func(start, end int)) {
 		}
 		found(i+n, i+n+len(t))
 		i += n + len(t)
+	}
+}
+
+// spaces matches runs of at least two spaces, as " {2,}" does.
+type spaces struct{}
+
+func (spaces) each(s string, found func(start, end int)) {
+	for i := 0; ; {
+		n := strings.Index(s[i:], "  ")
+		if n < 0 {
+			return
+		}
+		start := i + n
+		i = start + 2
+		for i < len(s) && s[i] == ' ' {
+			i++
+		}
+		found(start, i)
+	}
+}
+
+// margins matches the spaces at both ends of a text, as `\A +| +\z` does.
+type margins struct{}
+
+func (margins) each(s string, found func(start, end int)) {
+	start := len(s) - len(strings.TrimLeft(s, " "))
+	if start > 0 {
+		found(0, start)
+	}
+	if end := len(strings.TrimRight(s[start:], " ")) + start; end < len(s) {
+		found(end, len(s))
+	}
+}
+
+// whitespace matches single characters of white space.
+type whitespace struct{}
+
+func (whitespace) each(s string, found func(start, end int)) {
+	t := classes()
+	for i := 0; i < len(s); {
+		c, n := t.at(s, i)
+		if c == classSpace || c == classNewline {
+			found(i, i+n)
+		}
+		i += n
 	}
 }
 
@@ -131,15 +177,16 @@ type span struct {
 	match      bool
 }
 
-func (sp *split) split(dst []string, s string) []string {
+func (sp *split) split(dst []string, s string, first bool) ([]string, bool) {
 	if sc, ok := sp.matcher.(*scanner); ok && (sp.behavior == isolated || sp.behavior == removed && sp.invert) {
 		for i := 0; i < len(s); { // every stretch is a match
 			end := sc.next(s, i)
 			dst = append(dst, s[i:end])
 			i = end
 		}
-		return dst
+		return dst, first
 	}
+	had := len(dst)
 	var spans []span
 	last := 0
 	sp.matcher.each(s, func(start, end int) {
@@ -171,20 +218,74 @@ func (sp *split) split(dst []string, s string) []string {
 			j++
 		}
 		if start, end := spans[i].start, spans[j-1].end; start < end {
+			first = first && (start == 0 || len(dst) > had)
 			dst = append(dst, s[start:end])
 		}
 		i = j
 	}
-	return dst
+	return dst, first && len(dst) > had
 }
 
 // prefixSpace is the add_prefix_space of ByteLevel: every piece starts with a
 // space afterwards.
 type prefixSpace struct{}
 
-func (prefixSpace) split(dst []string, s string) []string {
+func (prefixSpace) split(dst []string, s string, first bool) ([]string, bool) {
 	if !strings.HasPrefix(s, " ") {
 		s = " " + s
 	}
-	return append(dst, s)
+	return append(dst, s), first
+}
+
+// metaspace is a Metaspace pre-tokenizer: spaces are spelled as another
+// character, one is put before a piece, and words are cut apart. It is a
+// decoder too.
+type metaspace struct {
+	space  string // how a space is spelled: one character
+	prefix prefixing
+	words  bool // each space starts a new piece
+}
+
+// prefixing says which pieces get a space before them, if they do not start
+// with one.
+type prefixing int
+
+const (
+	prefixNone  prefixing = iota
+	prefixFirst           // the one at the start of the text, if its first character was not dropped
+	prefixAll             // each
+)
+
+func (m *metaspace) split(dst []string, s string, start bool) ([]string, bool) {
+	s = strings.ReplaceAll(s, " ", m.space)
+	if (m.prefix == prefixAll || m.prefix == prefixFirst && start) && !strings.HasPrefix(s, m.space) {
+		s = m.space + s
+	}
+	if !m.words {
+		return append(dst, s), start
+	}
+	for s != "" {
+		n := len(m.space)
+		if !strings.HasPrefix(s, m.space) {
+			n = 0
+		}
+		if i := strings.Index(s[n:], m.space); i >= 0 {
+			n += i
+		} else {
+			n = len(s)
+		}
+		dst = append(dst, s[:n])
+		s = s[n:]
+	}
+	return dst, start
+}
+
+// decode returns the text of a token. In the first one there is no space, but
+// for those that the text has.
+func (m *metaspace) decode(token string, start bool) string {
+	space := " "
+	if start && m.prefix != prefixNone {
+		space = ""
+	}
+	return strings.ReplaceAll(token, m.space, space)
 }

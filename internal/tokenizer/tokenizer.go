@@ -15,8 +15,10 @@ import (
 type Tokenizer struct {
 	vocab       vocabulary
 	bpe         bpe
+	unigram     *unigram // instead of bpe, or nil
 	normalizers []normalizer
 	splitters   []splitter
+	needsFirst  bool // a splitter asks which piece is the first
 	byteLevel   bool // pieces are encoded as bytes
 	added       addedTokens
 	prefix      []int32 // ids that the post-processor puts before a text
@@ -89,10 +91,16 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	}
 	w := t.scratch.Get().(*scratch)
 	defer t.scratch.Put(w)
-	add := func(token *addedToken) { out = append(out, token.id) }
+	first := true // nothing of the text has been seen
+	add := func(token *addedToken) {
+		out = append(out, token.id)
+		first = false
+	}
 	t.added.plain.split(validText(text), func(s string) {
+		first = first && t.needsFirst && !t.cutsStart(s)
 		t.added.normalized.split(t.normalize(s), func(s string) {
-			out = t.encode(out, s, w)
+			out = t.encode(out, s, first, w)
+			first = false
 		}, add)
 	}, add)
 	if addSpecial {
@@ -108,8 +116,31 @@ func (t *Tokenizer) normalize(s string) string {
 	return s
 }
 
-// encode appends the ids of a text without added tokens.
-func (t *Tokenizer) encode(out []int32, s string, w *scratch) []int32 {
+// cutsStart reports whether normalization drops the first characters of s.
+func (t *Tokenizer) cutsStart(s string) bool {
+	for _, n := range t.normalizers {
+		if c, ok := n.(startCutter); ok && c.cutsStart(s) {
+			return true
+		}
+		s = n.normalize(s)
+	}
+	return false
+}
+
+// piece appends the ids of a piece of text that the pre-tokenizer has cut out.
+func (t *Tokenizer) piece(out []int32, s string, w *scratch) []int32 {
+	if t.unigram == nil {
+		return t.bpe.encode(out, s, t.byteLevel, w)
+	}
+	if t.byteLevel {
+		s = toByteLevel(s)
+	}
+	return t.unigram.encode(out, s, w)
+}
+
+// encode appends the ids of a text without added tokens; first says that it is
+// the start of the whole.
+func (t *Tokenizer) encode(out []int32, s string, first bool, w *scratch) []int32 {
 	// One Split with a known pattern is what nearly every file has: no list
 	// of pieces is needed.
 	if len(t.splitters) == 1 {
@@ -117,7 +148,7 @@ func (t *Tokenizer) encode(out []int32, s string, w *scratch) []int32 {
 			if sc, ok := sp.matcher.(*scanner); ok {
 				for i := 0; i < len(s); {
 					end := sc.next(s, i)
-					out = t.bpe.encode(out, s[i:end], t.byteLevel, w)
+					out = t.piece(out, s[i:end], w)
 					i = end
 				}
 				return out
@@ -127,13 +158,17 @@ func (t *Tokenizer) encode(out []int32, s string, w *scratch) []int32 {
 	pieces, spare := append(w.pieces[:0], s), w.spare[:0]
 	for _, sp := range t.splitters {
 		spare = spare[:0]
-		for _, p := range pieces {
-			spare = sp.split(spare, p)
+		start := false
+		for i, p := range pieces {
+			var begins bool
+			spare, begins = sp.split(spare, p, first && i == 0)
+			start = start || begins
 		}
+		first = start
 		pieces, spare = spare, pieces
 	}
 	for _, p := range pieces {
-		out = t.bpe.encode(out, p, t.byteLevel, w)
+		out = t.piece(out, p, w)
 	}
 	clear(pieces[:cap(pieces)]) // do not keep the text alive
 	clear(spare[:cap(spare)])

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func TestParseErrors(t *testing.T) {
 		{"{\"a\":\"\xff\"}", "invalid UTF-8 at byte 6"},
 		{`{}`, `"vocab" or "merges" is missing`},
 		{`{"model":null}`, `"vocab" or "merges" is missing`},
-		{`{"model":{"type":"Unigram","vocab":[]}}`, `model: type: "Unigram" is not supported; supported: BPE`},
+		{`{"model":{"type":"WordPiece","vocab":[]}}`, `model: type: "WordPiece" is not supported; supported: BPE, Unigram`},
 		{`{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}`, "want a token id"},
 		{`{"model":{"type":"BPE","vocab":{"a":1.5},"merges":[]}}`, "want a comma"},
 		{`{"model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]}}`, "token id larger"},
@@ -170,17 +171,25 @@ func TestParseErrors(t *testing.T) {
 		{`{"model":{"type":"BPE","vocab":{"a":0},"merges":[],"unk_token":"<unk>"}}`, `unk_token: "<unk>" is not in the vocabulary`},
 		{`{"model":{"type":"BPE","vocab":{"a":0},"merges":[],"fuse_unk":1}}`, "fuse_unk"},
 		{`{` + model + `,"normalizer":{"type":"BertNormalizer"}}`, `normalizer: type: "BertNormalizer" is not supported`},
-		{`{` + model + `,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]}}`, `normalizer: Sequence[1]: type: "Lowercase"`},
+		{`{` + model + `,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]}}`, `normalizer: Sequence[1]: type: "Nmt"`},
 		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":""},"content":""}}`, "empty string"},
 		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{},"content":""}}`, "neither"},
 		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"Regex":"("},"content":""}}`, "regular expression"},
-		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 65) + `"}}`, "times longer"},
-		{`{` + model + `,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"NFKC"}]}}`, "times longer"},
-		{`{` + model + `,"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaa"},{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaa"}]}}`, "can make a token more than 64 times longer"},
+		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 257) + `"}}`, "times longer"},
+		{`{` + model + `,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"NFKC"},{"type":"NFD"}]}}`, "times longer"},
+		{`{` + model + `,"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 16) + `"},{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 17) + `"}]}}`, "can make a token more than 256 times longer"},
 		{`{` + model + `,"pre_tokenizer":{"type":"Split","pattern":{"Regex":"` + strings.Repeat("(", 101) + "a" + strings.Repeat(")", 101) + `"},"behavior":"Isolated"}}`, "101 groups: more than 100"},
 		{`{` + model + `,"normalizer":{}}`, `normalizer: "type" is missing`},
 		{`{` + model + `,"normalizer":[]}`, "normalizer:"},
-		{`{` + model + `,"pre_tokenizer":{"type":"Metaspace"}}`, `pre_tokenizer: type: "Metaspace" is not supported`},
+		{`{` + model + `,"pre_tokenizer":{"type":"Punctuation"}}`, `pre_tokenizer: type: "Punctuation" is not supported`},
+		{`{` + model + `,"pre_tokenizer":{"type":"Metaspace"}}`, `pre_tokenizer: Metaspace: replacement "": want one character`},
+		{`{` + model + `,"pre_tokenizer":{"type":"Metaspace","replacement":"▁▁"}}`, `replacement "▁▁": want one character`},
+		{`{` + model + `,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"last"}}`, `prepend_scheme "last" is not supported`},
+		{`{` + model + `,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","add_prefix_space":false}}`, `want "never"`},
+		{`{` + model + `,"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Metaspace","replacement":"▁"},{"type":"Metaspace","replacement":"_"}]}}`, "a second one"},
+		{`{` + model + `,"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Metaspace","replacement":"▁"}]}}`, "after ByteFallback or Fuse"},
+		{`{` + model + `,"normalizer":{"type":"Precompiled","precompiled_charsmap":"!"}}`, "base64"},
+		{`{` + model + `,"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAA="}}`, "want 4 and more"},
 		{`{` + model + `,"pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"Sideways"}}`, `behavior "Sideways"`},
 		{`{` + model + `,"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]}}`, "after ByteLevel"},
 		{`{` + model + `,"decoder":{"type":"WordPiece"}}`, `decoder: type: "WordPiece"`},
@@ -283,6 +292,11 @@ func TestHostile(t *testing.T) {
 		"deep":             `{"model":` + strings.Repeat(`{"model":`, 100_000),
 		"long token":       `{"model":{"vocab":{"` + strings.Repeat("a", 1_000_000) + `":0},"merges":[]}}`,
 		"long number":      `{"model":{"vocab":{"a":` + strings.Repeat("9", 1_000_000) + `},"merges":[]}}`,
+		"scored":           `{"model":{"type":"Unigram","unk_id":0,"vocab":[` + numbered(80_000, `["t%d",-1]`) + `]}}`,
+		"equal scored":     `{"model":{"type":"Unigram","unk_id":0,"vocab":[["a",1]` + strings.Repeat(`,["a",1]`, 120_000) + `]}}`,
+		"long scored":      `{"model":{"type":"Unigram","unk_id":0,"vocab":[` + numbered(16, `["%d`+strings.Repeat("a", 60_000)+`",1]`) + `]}}`,
+		"many grown": `{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"x"},"content":"` + strings.Repeat("y", 250) + `"},
+			"added_tokens":[` + numbered(16, `{"content":"%d`+strings.Repeat("x", 60_000)+`","normalized":true}`) + `]}`,
 		"grown added": `{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"x"},"content":"` + strings.Repeat("y", 64) + `"},
 			"added_tokens":[{"content":"` + strings.Repeat("x", 60_000) + `","normalized":true}]}`,
 		"nested counts":  split(`(?:(?:(?:a{1000}){1000}){1000}){1000}`),
@@ -465,7 +479,7 @@ func TestConcurrent(t *testing.T) {
 // made other implementations recurse or go quadratic.
 func TestLinearTime(t *testing.T) {
 	if testing.Short() {
-		t.Skip("encodes 60 MB")
+		t.Skip("encodes 100 MB")
 	}
 	const size = 1 << 20
 	units := []string{"a", " ", "\n", "\t", "1", ".", "é", "漢", "😀", "\u0301", " a", "a ", "\n ", " \n", "'", "'s", "<", "<|", "<|im_end|>", "aé", "e\u0301", "\u1100\u1161", "ab1. "}
@@ -478,9 +492,16 @@ func TestLinearTime(t *testing.T) {
 			{"type":"Split","pattern":{"Regex":"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},
 			{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}]}`)}},
 		{"characters", map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null")}},
+		{"unigram", nil},
+		{"unigram whole", map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null")}},
 	}
+	u := loadUnigram(t)
 	for _, v := range variants {
-		tok, err := Parse(patched(t, v.patch))
+		data := u.patched(t, v.patch)
+		if !strings.HasPrefix(v.name, "unigram") {
+			data = patched(t, v.patch)
+		}
+		tok, err := Parse(data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -607,6 +628,14 @@ func FuzzParse(f *testing.F) {
 		`,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"s"}},{"Sequence":{"id":"A"}}],"special_tokens":{"s":{"ids":[1,99]}}}`,
 	} {
 		f.Add([]byte(`{`+model+parts+`}`), "aab é <x> 12")
+	}
+	const scored = `"model":{"type":"Unigram","unk_id":0,"vocab":[["?",0],["▁",-2],["a",-3.5],["▁ab",-1e1],["<0xC3>",0],["<0xA9>",0]],"byte_fallback":true}`
+	for _, parts := range []string{
+		`,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"},"decoder":{"type":"Metaspace","replacement":"▁"}`,
+		`,"normalizer":{"type":"Sequence","normalizers":[{"type":"Strip","strip_left":true,"strip_right":true},{"type":"StripAccents"},{"type":"Lowercase"},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":"▁"}]},"pre_tokenizer":{"type":"WhitespaceSplit"}`,
+		`,"normalizer":{"type":"Precompiled","precompiled_charsmap":"` + base64.StdEncoding.EncodeToString(smallCharsMap()) + `"}`,
+	} {
+		f.Add([]byte(`{`+scored+parts+`}`), " aab é  É<x> 12")
 	}
 	f.Fuzz(func(t *testing.T, data []byte, text string) {
 		if len(data) > 1<<20 || len(text) > 1<<12 {
