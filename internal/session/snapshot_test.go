@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,14 +33,23 @@ var converted = []struct {
 	{"recurrent, experts", "tiny-qwen35-moe-fused", 128, 16, false},
 	{"shifting", "tiny-gemma4", 256, 16, false},
 	{"whole local cache", "tiny-gemma4", 64, 16, true},
+	{"recurrent, in calls of 8 and 2", "tiny-qwen35+8+2", 128, 16, false},
 }
 
+// convert makes a package of a checkpoint, whose name may be followed by the
+// numbers of tokens of functions for what does not fill a batch.
 func convert(t testing.TB, checkpoint string, context, batch int, load session.Loader) *session.Model {
 	t.Helper()
+	checkpoint, more, _ := strings.Cut(checkpoint, "+")
 	dir := filepath.Join(t.TempDir(), "package")
 	o := anemll.Options{Context: context, Batch: batch, Chunks: 2, Format: anemll.MLPackage, Name: "test"}
 	if strings.Contains(checkpoint, "qwen35") {
 		o.GDNChunk = batch
+	}
+	for n := range strings.SplitSeq(more, "+") {
+		if n, err := strconv.Atoi(n); err == nil {
+			o.Remainders = append(o.Remainders, n)
+		}
 	}
 	if _, err := anemll.Convert(t.Context(), all.Registry, testutil.Data(t, "checkpoints", checkpoint), dir, o); err != nil {
 		t.Fatal(err)
