@@ -162,4 +162,5 @@ def main():
     print(len(vocab), "tokens,", len(charsmap), "bytes of charsmap,", len(data), "bytes")
 
 
-main()
+if __name__ == "__main__":
+    main()
