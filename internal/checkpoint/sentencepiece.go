@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,22 +46,22 @@ type addedToken struct {
 // sentencePiece reads tokenizer.model and what tokenizer_config.json and
 // added_tokens.json say beyond it.
 func (c *Checkpoint) sentencePiece() (*vocab.Vocabulary, error) {
-	data, err := c.files.read(sentencePieceFile, maxFile)
+	// Only files of the folder: asking for made ones would ask for what is
+	// being made here.
+	read := func(name string) ([]byte, error) { return readFile(filepath.Join(c.Dir, name), maxFile) }
+	data, err := read(sentencePieceFile)
 	if err != nil {
 		return nil, err
 	}
 	v, err := vocab.ReadSentencePiece(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.files.path(sentencePieceFile), err)
+		return nil, fmt.Errorf("%s: %w", c.Dir, err) // it says that it is tokenizer.model
 	}
-	added := map[int]addedToken{}
-	if data, err := c.files.read("added_tokens.json", maxFile); err == nil {
-		var ids map[string]int
-		if err := json.Unmarshal(data, &ids); err != nil {
-			return nil, fmt.Errorf("%s: want a JSON object from tokens to ids: %w", c.files.path("added_tokens.json"), err)
-		}
-		for text, id := range ids {
-			added[id] = addedToken{Content: text}
+	var added map[string]int
+	const addedFile = "added_tokens.json"
+	if data, err := read(addedFile); err == nil {
+		if err := json.Unmarshal(data, &added); err != nil {
+			return nil, fmt.Errorf("%s: want a JSON object from tokens to ids: %w", c.files.path(addedFile), err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -69,10 +70,25 @@ func (c *Checkpoint) sentencePiece() (*vocab.Vocabulary, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := complete(v, config, added); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// complete adds to a vocabulary what tokenizer_config.json and
+// added_tokens.json, a map from texts to ids, say beyond it.
+func complete(v *vocab.Vocabulary, config *Config, more map[string]int) error {
+	added := map[int]addedToken{}
+	for text, id := range more {
+		if t, ok := added[id]; !ok || text < t.Content {
+			added[id] = addedToken{Content: text}
+		}
+	}
 	if config.Has("added_tokens_decoder") {
 		list, err := config.Object("added_tokens_decoder")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, key := range list.Keys() {
 			var t addedToken
@@ -81,7 +97,7 @@ func (c *Checkpoint) sentencePiece() (*vocab.Vocabulary, error) {
 				err = json.Unmarshal(list.get(key), &t)
 			}
 			if err != nil {
-				return nil, list.found(key, list.get(key), "an added token under its id")
+				return list.found(key, list.get(key), "an added token under its id")
 			}
 			added[id] = t
 		}
@@ -90,13 +106,17 @@ func (c *Checkpoint) sentencePiece() (*vocab.Vocabulary, error) {
 		t := added[id]
 		switch {
 		case id < 0 || id > len(v.Tokens):
-			return nil, fmt.Errorf("%s: added token %q has id %d, want one below or next to those of the %d tokens of %s", config.File(), t.Content, id, len(v.Tokens), sentencePieceFile)
+			return fmt.Errorf("%s: added token %q has id %d, want one of the %d before it or the next", config.File(), t.Content, id, len(v.Tokens))
 		case id == len(v.Tokens):
 			v.Tokens = append(v.Tokens, vocab.Token{})
 		}
-		v.Tokens[id].Text, v.Tokens[id].Kind = t.Content, vocab.UserDefined
-		if t.Special {
+		v.Tokens[id].Text = t.Content
+		switch {
+		case v.Tokens[id].Kind == vocab.Unknown: // stays what it is
+		case t.Special:
 			v.Tokens[id].Kind = vocab.Control
+		default:
+			v.Tokens[id].Kind = vocab.UserDefined
 		}
 	}
 	for _, s := range []struct {
@@ -108,20 +128,18 @@ func (c *Checkpoint) sentencePiece() (*vocab.Vocabulary, error) {
 			*s.to = i
 		}
 	}
-	// The classes of Llama and Gemma begin a text with the token unless told not
-	// to; others that use SentencePiece end it with one, and do neither here.
+	// The classes of Llama and Gemma begin a text with a token unless they are
+	// told not to. Others that use SentencePiece are not known to.
 	class, err := config.StringOr("tokenizer_class", "LlamaTokenizer")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	begins := strings.HasPrefix(class, "Llama") || strings.HasPrefix(class, "Gemma") || strings.HasPrefix(class, "CodeLlama")
 	if v.AddBOS, err = config.BoolOr("add_bos_token", begins && v.BOS >= 0); err != nil {
-		return nil, err
+		return err
 	}
-	if v.AddEOS, err = config.BoolOr("add_eos_token", false); err != nil {
-		return nil, err
-	}
-	return v, nil
+	v.AddEOS, err = config.BoolOr("add_eos_token", false)
+	return err
 }
 
 // tokenizerConfig reads tokenizer_config.json, an empty object if there is
@@ -131,11 +149,12 @@ func (c *Checkpoint) tokenizerConfig() (*Config, error) {
 	if !c.files.real(name) {
 		return &Config{file: c.files.path(sentencePieceFile)}, nil
 	}
-	data, err := c.files.read(name, maxFile)
+	path := filepath.Join(c.Dir, name)
+	data, err := readFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	return ParseConfig(c.files.path(name), data)
+	return ParseConfig(path, data)
 }
 
 // tokenText returns the text of a special token, which is a string or an

@@ -1,0 +1,182 @@
+package anemll
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"anemone/internal/arch/all"
+	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/gguf"
+	"anemone/internal/checkpoint/gguftest"
+	"anemone/internal/compress"
+	"anemone/internal/testutil"
+	"anemone/internal/tokenizer"
+)
+
+// convertTo converts a checkpoint and returns the package's folder.
+func convertTo(t *testing.T, path string, o Options) (string, *Report) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	r, err := Convert(t.Context(), all.Registry, path, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, r
+}
+
+// TestGGUFSameBytes converts GGUF files and the folders that they stand for:
+// everything but the files about text is the same, byte by byte.
+func TestGGUFSameBytes(t *testing.T) {
+	llama3 := map[string]any{"rope_parameters": map[string]any{
+		"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192, "rope_theta": 500000}}
+	for _, c := range []struct {
+		name string
+		dir  string
+		typ  gguf.Type
+	}{
+		{"trained", testutil.Data(t, "checkpoints", "tiny-qwen3"), gguf.F16},
+		{"trained", testutil.Data(t, "checkpoints", "tiny-qwen3"), gguf.F32},
+		{"trained", testutil.Data(t, "checkpoints", "tiny-qwen3"), gguf.Q8_0},
+		{"llama", gguftest.Random(t, "llama", nil), gguf.F16},
+		{"llama3", gguftest.Random(t, "llama", llama3), gguf.Q4_0},
+		{"qwen2", gguftest.Random(t, "qwen2", nil), gguf.BF16},
+		{"qwen3", gguftest.Random(t, "qwen3", nil), gguf.Q4_0},
+		{"gemma3", gguftest.Random(t, "gemma3_text", nil), gguf.Q8_0},
+	} {
+		t.Run(fmt.Sprintf("%s %s", c.name, c.typ), func(t *testing.T) {
+			m := gguftest.Convert(t, c.dir, c.typ)
+			o := Options{Name: "same", Context: 64, Batch: 32, SplitHead: 2, FFN: compress.Encoding{Bits: 4, Group: 8}}
+			fromFolder, want := convertTo(t, m.Folder(t, c.dir), o)
+			fromFile, got := convertTo(t, m.Write(t), o)
+			a, b := hashes(t, fromFolder), hashes(t, fromFile)
+			models := 0
+			for name, h := range a {
+				if strings.Contains(name, ".ml") || name == MetaFile {
+					models++
+					if b[name] != h {
+						t.Errorf("%s differs", name)
+					}
+				}
+				delete(b, name)
+			}
+			if models < 10 {
+				t.Errorf("only %d files of models", models)
+			}
+			for _, name := range slices.Sorted(maps.Keys(b)) {
+				switch name {
+				case "generation_config.json", "tokenizer_config.json": // a folder may do without
+				default:
+					t.Errorf("the package of the file has %s, that of the folder has not", name)
+				}
+			}
+			if fmt.Sprint(got.Unused) != fmt.Sprint(want.Unused) || got.Bytes != want.Bytes || fmt.Sprint(got.Warnings) != fmt.Sprint(want.Warnings) && c.name == "trained" {
+				t.Errorf("report: unused %v, %d bytes, warnings %v; of the folder: %v, %d, %v", got.Unused, got.Bytes, got.Warnings, want.Unused, want.Bytes, want.Warnings)
+			}
+		})
+	}
+}
+
+// TestGGUFText: tokens, template and end of text come through.
+func TestGGUFText(t *testing.T) {
+	dir := testutil.Data(t, "checkpoints", "tiny-qwen3")
+	m := gguftest.Convert(t, dir, gguf.F16)
+	m.Set("tokenizer.ggml.eos_token_id", uint32(839))
+	out, r := convertTo(t, m.Write(t), Options{Context: 64, Batch: 32})
+	if len(r.Warnings) > 0 {
+		t.Errorf("warnings: %v", r.Warnings)
+	}
+	want, err := tokenizer.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tokenizer.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"", " ", "Once upon a time, there was a letter.", "It's 12345 o'clock;\n\n\tnaïve “café” \r\n  x", "<|im_start|>user\nhi<|im_end|>\n<|endoftext|>", "日本語 🙂 e\u0301",
+	} {
+		a, b := want.Encode(text, true), got.Encode(text, true)
+		if !slices.Equal(a, b) {
+			t.Errorf("%q: tokens %v, want %v", text, b, a)
+		}
+		if d := got.Decode(b, false); d != want.Decode(a, false) {
+			t.Errorf("%q: decoded %q", text, d)
+		}
+	}
+	for _, name := range []string{"chat_template.jinja"} {
+		a, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(a) != string(b) {
+			t.Errorf("%s is %q, %v", name, b, err)
+		}
+	}
+	g, err := checkpoint.Generation(out)
+	if err != nil || !slices.Equal(g.EOS, []int{839}) {
+		t.Errorf("generation %+v, %v", g, err)
+	}
+	p, err := Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if p.Meta.Name != "anemll-model-ctx64" || !p.HasTokenizer() || len(p.Problems) > 0 {
+		t.Errorf("name %q, problems %v", p.Meta.Name, p.Problems)
+	}
+}
+
+// TestGGUFTokenizer: a vocabulary that cannot be written as tokenizer.json does
+// not keep the model from being converted, but is told.
+func TestGGUFTokenizer(t *testing.T) {
+	m := gguftest.Convert(t, testutil.Data(t, "checkpoints", "tiny-qwen3"), gguf.F16)
+	m.Set("tokenizer.ggml.pre", "nobody-knows")
+	out, r := convertTo(t, m.Write(t), Options{Context: 64, Batch: 32})
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "nobody-knows") || !strings.Contains(r.Warnings[0], "tokenizer.json into the package") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err == nil {
+			t.Errorf("there is a %s", name)
+		}
+	}
+}
+
+// TestGGUFUnused: tensors that have no place are named as the file names them.
+func TestGGUFUnused(t *testing.T) {
+	m := gguftest.Convert(t, gguftest.Random(t, "qwen3", nil), gguf.F32)
+	m.Tensors = append(m.Tensors, gguftest.Tensor{Name: "blk.0.attn_rot_embd.weight", Type: gguf.F32, Shape: []int{1}, Data: make([]byte, 4)})
+	_, r := convertTo(t, m.Write(t), Options{Context: 64, Batch: 32, SplitHead: 2})
+	if fmt.Sprint(r.Unused) != "[blk.0.attn_rot_embd.weight]" {
+		t.Errorf("unused: %v", r.Unused)
+	}
+}
+
+func TestGGUFModelName(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ file, want string }{
+		{"SmolLM2.Q4_1.gguf", "SmolLM2.Q4_1"}, {"Model.GGUF", "Model"}, {".gguf", ".gguf"}, {"other", "other"},
+	} {
+		path := filepath.Join(dir, c.file)
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if name, err := ModelName(path); err != nil || name != c.want {
+			t.Errorf("%s: %q, %v; want %q", c.file, name, err, c.want)
+		}
+	}
+	// Folders keep their names, whatever they look like.
+	path := filepath.Join(dir, "folder.gguf")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := ModelName(path); err != nil || name != "folder.gguf" {
+		t.Errorf("a folder: %q, %v", name, err)
+	}
+}
