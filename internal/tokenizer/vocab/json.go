@@ -143,7 +143,7 @@ func (v *Vocabulary) ids(keep func(text string) bool) (map[string]int32, error) 
 	ids := make(map[string]int32, len(v.Tokens))
 	for id, t := range v.Tokens {
 		text := v.text(id)
-		if t.Kind == Unused && !keep(text) {
+		if t.Kind == Unused && !v.special(id) && !keep(text) {
 			continue
 		}
 		if other, ok := ids[text]; ok {

@@ -65,7 +65,9 @@ type Vocabulary struct {
 }
 
 // Defaults returns what a GGUF file means that names a tokenizer model and a
-// pre-tokenizer and nothing else: each key that the file has replaces a field.
+// pre-tokenizer and nothing else: each key that the file has replaces a field. The
+// values are llama.cpp's, but for the ids of "gpt2", where it takes those of one
+// early model.
 func Defaults(model, pre string) *Vocabulary {
 	v := &Vocabulary{Model: model, Pre: pre, BOS: -1, EOS: -1, Unknown: -1, Padding: -1}
 	switch model {
@@ -76,10 +78,7 @@ func Defaults(model, pre string) *Vocabulary {
 		v.EOS, v.Unknown, v.Padding = 1, 2, 0
 		v.AddSpacePrefix, v.AddEOS = true, true
 	case "gpt2":
-		v.BOS, v.EOS = 11, 11
-		if p, ok := preTokenizers[pre]; ok {
-			v.AddBOS = p.addBOS
-		}
+		v.AddBOS = preTokenizers[pre].addBOS
 	}
 	return v
 }
@@ -92,7 +91,9 @@ const (
 	// maxMergedLength bounds the tokens, in bytes, that are made from two others
 	// by score, all of whose splits are looked up. SentencePiece makes none of more
 	// than 16 characters unless told to.
-	maxMergedLength = 512
+	maxMergedLength = 256
+	maxAdded        = 1 << 16 // special and user-defined tokens
+	maxCharsMap     = 750_000 // bytes; NFKC with lower case has 247 thousand
 )
 
 // check refuses what no tokenizer.json can be made of.
@@ -103,8 +104,17 @@ func (v *Vocabulary) check() error {
 	if len(v.Tokens) > maxTokens {
 		return fmt.Errorf("vocab: %d tokens: more than %d are not accepted", len(v.Tokens), maxTokens)
 	}
+	if len(v.CharsMap) > maxCharsMap {
+		return fmt.Errorf("vocab: precompiled charsmap of %d bytes: more than %d are not accepted", len(v.CharsMap), maxCharsMap)
+	}
+	added := 0
 	for i, t := range v.Tokens {
+		if t.Kind == Control || t.Kind == UserDefined {
+			added++
+		}
 		switch {
+		case added > maxAdded:
+			return fmt.Errorf("vocab: more than %d control and user-defined tokens", maxAdded)
 		case len(t.Text) > maxTokenLength:
 			return fmt.Errorf("vocab: token %d has %d bytes: more than %d are not accepted", i, len(t.Text), maxTokenLength)
 		case !utf8.ValidString(t.Text):
