@@ -83,6 +83,7 @@ func messages(t testing.TB, raw []json.RawMessage) []Message {
 		var m struct {
 			Role, Name, Reasoning_content, Tool_call_id string
 			Content                                     json.RawMessage
+			Reasoning, Tool_responses                   any
 			Tool_calls                                  []struct {
 				ID       string
 				Function struct {
@@ -95,6 +96,14 @@ func messages(t testing.TB, raw []json.RawMessage) []Message {
 			t.Fatal(err)
 		}
 		msg := Message{Role: m.Role, Name: m.Name, Reasoning: m.Reasoning_content, ToolCallID: m.Tool_call_id}
+		for name, v := range map[string]any{"reasoning": m.Reasoning, "tool_responses": m.Tool_responses} {
+			if v != nil {
+				if msg.Extra == nil {
+					msg.Extra = map[string]any{}
+				}
+				msg.Extra[name] = v
+			}
+		}
 		if err := json.Unmarshal(m.Content, &msg.Content); err != nil {
 			if err := json.Unmarshal(m.Content, &msg.Parts); err != nil {
 				t.Fatal(err)

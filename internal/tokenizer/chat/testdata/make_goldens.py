@@ -176,12 +176,229 @@ GEMMA_LIKE = """{%- macro show(v, quoted=True) -%}
 {% if add_generation_prompt %}<start_of_turn>model
 {% endif %}"""
 
+# In the manner of Gemma 4's: turns and thinking in tokens of their own, thoughts cut out of earlier answers, answers
+# of tools looked up from the call on, declarations of tools with parameters inside of parameters.
+GEMMA4_LIKE = """{%- macro value(v, bare=False) -%}
+    {%- if v is string -%}
+        {{- '<|"|>' ~ v ~ '<|"|>' -}}
+    {%- elif v is boolean -%}
+        {{- 'true' if v else 'false' -}}
+    {%- elif v is mapping -%}
+        {{- '{' -}}
+        {%- for key, item in v | dictsort -%}
+            {{- key if bare else '<|"|>' + key + '<|"|>' -}}:{{- value(item, bare=bare) -}}
+            {%- if not loop.last %},{% endif -%}
+        {%- endfor -%}
+        {{- '}' -}}
+    {%- elif v is sequence -%}
+        {{- '[' -}}
+        {%- for item in v -%}{{- value(item, bare=bare) -}}{{- ',' if not loop.last -}}{%- endfor -%}
+        {{- ']' -}}
+    {%- else -%}
+        {{- v -}}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro fields(properties, required) -%}
+    {%- set known = ['description', 'type', 'required'] -%}
+    {%- set state = namespace(any=false) -%}
+    {%- for name, field in properties | dictsort -%}
+        {%- set comma = false -%}
+        {%- if name not in known -%}
+            {%- if state.any %},{% endif -%}
+            {%- set state.any = true -%}
+            {{ name }}:{
+            {%- if field['description'] -%}
+                description:<|"|>{{ field['description'] }}<|"|>
+                {%- set comma = true -%}
+            {%- endif -%}
+            {%- if field['nullable'] %}
+                {%- if comma %},{%- else -%} {%- set comma = true -%} {% endif -%}
+                nullable:true
+            {%- endif -%}
+            {%- set kind = field['type'] if field['type'] is string else (field['type'] or ['any'])[0] -%}
+            {%- if kind | upper == 'OBJECT' -%}
+                ,properties:{
+                {%- if field['properties'] is defined and field['properties'] is mapping -%}
+                    {{- fields(field['properties'], field['required'] | default([])) -}}
+                {%- endif -%}
+                }
+            {%- elif kind | upper == 'ARRAY' and field['items'] is mapping and field['items'] -%}
+                ,items:{
+                {%- for key, item in field['items'] | dictsort -%}
+                    {%- if item is not none -%}
+                        {{ key }}:{{ value(item | upper if key == 'type' and item is string else item) }}
+                        {%- if not loop.last %},{% endif -%}
+                    {%- endif -%}
+                {%- endfor -%}
+                }
+            {%- elif field['enum'] -%}
+                {%- if comma %},{%- else -%} {%- set comma = true -%} {% endif -%}
+                enum:{{ value(field['enum']) }}
+            {%- endif -%}
+            {%- if comma %},{%- else -%} {%- set comma = true -%} {% endif -%}
+            type:<|"|>{{ kind | upper }}<|"|>{{ '!' if name in required }}}
+        {%- endif -%}
+    {%- endfor -%}
+{%- endmacro -%}
+{%- macro declare(tool) -%}
+    declaration:{{- tool['function']['name'] -}}{description:<|"|>{{- tool['function']['description'] -}}<|"|>
+    {%- set parameters = tool['function']['parameters'] -%}
+    {%- if parameters -%}
+        ,parameters:{properties:{ {{- fields(parameters['properties'], parameters['required'] | default([])) -}} },
+        {%- if 'strict' in tool['function'] %}strict:{{ tool['function']['strict'] }},{% endif -%}
+        type:<|"|>{{- parameters['type'] | upper -}}<|"|>}
+    {%- endif -%}
+    }
+{%- endmacro -%}
+{%- macro without_thoughts(text) -%}
+    {%- set kept = namespace(text='') -%}
+    {%- for part in text.split('<channel|>') -%}
+        {%- if '<|channel>' in part -%}
+            {%- set kept.text = kept.text + part.split('<|channel>')[0] -%}
+        {%- else -%}
+            {%- set kept.text = kept.text + part -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {{- kept.text | trim -}}
+{%- endmacro -%}
+{%- macro answer(name, result) -%}
+    {{- '<|tool_response>response:' + name + '{' -}}
+    {%- if result is mapping -%}
+        {%- for key, item in result | dictsort -%}{{- key -}}:{{- value(item, bare=True) -}}{%- if not loop.last %},{% endif -%}{%- endfor -%}
+    {%- else -%}
+        {{- 'value:' + value(result, bare=True) -}}
+    {%- endif -%}
+    {{- '}<tool_response|>' -}}
+{%- endmacro -%}
+
+{%- set state = namespace(last=None) -%}
+{%- set turns = messages -%}
+{{- bos_token -}}
+{#- What the model is told first -#}
+{%- if (enable_thinking is defined and enable_thinking) or tools or messages[0]['role'] in ['system', 'developer'] -%}
+    {{- '<|turn>system\\n' -}}
+
+    {%- if enable_thinking is defined and enable_thinking -%}
+        {{- '<|think|>\\n' -}}
+    {%- endif -%}
+
+    {%- if messages[0]['role'] in ['system', 'developer'] -%}
+        {{- messages[0]['content'] | trim -}}
+        {%- set turns = messages[1:] -%}
+    {%- endif -%}
+
+    {%- for tool in tools or [] %}
+        {{- '<|tool>' + declare(tool) | trim + '<tool|>' -}}
+    {%- endfor %}
+
+    {{- '<turn|>\\n' -}}
+{%- endif %}
+
+{%- set asked = namespace(last=-1) -%}
+{%- for i in range(turns | length) -%}
+    {%- if turns[i]['role'] == 'user' -%}{%- set asked.last = i -%}{%- endif -%}
+{%- endfor -%}
+
+{%- for message in turns -%}
+    {%- if message['role'] != 'tool' -%}
+        {%- set state.last = None -%}
+        {%- set role = 'model' if message['role'] == 'assistant' else message['role'] -%}
+        {%- set before = namespace(role=None, found=false) -%}
+        {%- for j in range(loop.index0 - 1, -1, -1) -%}
+            {%- if not before.found and turns[j]['role'] != 'tool' -%}
+                {%- set before.role = turns[j]['role'] -%}
+                {%- set before.found = true -%}
+            {%- endif -%}
+        {%- endfor -%}
+        {%- if not (role == 'model' and before.role == 'assistant') -%}
+            {{- '<|turn>' + role + '\\n' }}
+        {%- endif -%}
+
+        {%- set thoughts = message.get('reasoning') or message.get('reasoning_content') -%}
+        {%- if thoughts and loop.index0 > asked.last and message.get('tool_calls') -%}
+            {{- '<|channel>thought\\n' + thoughts + '\\n<channel|>' -}}
+        {%- endif -%}
+        {%- for call in message['tool_calls'] or [] -%}
+            {%- set function = call['function'] -%}
+            {{- '<|tool_call>call:' + function['name'] + (value(function['arguments'], bare=True) if function['arguments'] is mapping else function['arguments']) + '<tool_call|>' -}}
+            {%- set state.last = 'tool_call' -%}
+        {%- endfor -%}
+
+        {%- set out = namespace(any=false) -%}
+        {%- if message.get('tool_responses') -%}
+            {%- for r in message['tool_responses'] -%}
+                {{- answer(r['name'] | default('unknown'), r['response']) -}}
+                {%- set out.any = true -%}
+            {%- endfor -%}
+        {%- elif message.get('tool_calls') -%}
+            {%- set scan = namespace(over=false) -%}
+            {%- for k in range(loop.index0 + 1, turns | length) -%}
+                {%- if scan.over -%}
+                {%- elif turns[k]['role'] != 'tool' -%}
+                    {%- set scan.over = true -%}
+                {%- else -%}
+                    {%- set follow = turns[k] -%}
+                    {%- set called = namespace(name=follow.get('name') | default('unknown')) -%}
+                    {%- for call in message['tool_calls'] -%}
+                        {%- if call.get('id') == follow.get('tool_call_id') -%}
+                            {%- set called.name = call['function']['name'] -%}
+                        {%- endif -%}
+                    {%- endfor -%}
+                    {%- set body = follow.get('content') -%}
+                    {%- if body is sequence and body is not string -%}
+                        {%- set joined = namespace(text='') -%}
+                        {%- for part in body -%}
+                            {%- if part.get('type') == 'text' %}{% set joined.text = joined.text + (part.get('text') | default('')) %}{% endif -%}
+                        {%- endfor -%}
+                        {%- set body = joined.text -%}
+                    {%- endif -%}
+                    {{- answer(called.name or 'none', body) -}}
+                    {%- set out.any = true -%}
+                    {%- set state.last = 'tool_response' -%}
+                {%- endif -%}
+            {%- endfor -%}
+        {%- endif -%}
+
+        {%- if message['content'] is string -%}
+            {{- without_thoughts(message['content']) if role == 'model' else message['content'] | trim -}}
+        {%- elif message['content'] is sequence -%}
+            {%- for item in message['content'] -%}
+                {%- if item['type'] == 'text' -%}
+                    {{- without_thoughts(item['text']) if role == 'model' else item['text'] | trim -}}
+                {%- elif item['type'] in ['image', 'audio'] -%}
+                    {{- '<|' ~ item['type'] ~ '|>' -}}
+                {%- endif -%}
+            {%- endfor -%}
+        {%- endif -%}
+
+        {%- if state.last == 'tool_call' and not out.any -%}
+            {{- '<|tool_response>' -}}
+        {%- elif not (out.any and not message.get('content')) -%}
+            {{- '<turn|>\\n' -}}
+        {%- endif -%}
+    {%- endif -%}
+{%- endfor -%}
+
+{%- if add_generation_prompt -%}
+    {%- if state.last != 'tool_response' and state.last != 'tool_call' -%}
+        {{- '<|turn>model\\n' -}}
+        {%- if not enable_thinking | default(false) -%}
+            {{- '<|channel>thought\\n<channel|>' -}}
+        {%- endif -%}
+    {%- endif -%}
+{%- endif -%}
+"""
+
 TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "description": "Today's weather & <wind>, \"now\"", "parameters": {
         "type": "object", "properties": {"city": {"type": "string", "description": "A city: Zürich, 東京 \u2028 é 😀"}, "Days": {"type": "integer", "minimum": 1, "maximum": 9007199254740993},
                                          "scale": {"type": "number", "default": 1.0, "multipleOf": 0.1, "maximum": 1e20, "minimum": -2.5e-07, "huge": 1e16, "less": 123456789012345.0}},
         "required": ["city", "Days"], "additionalProperties": False}}},
     {"type": "function", "function": {"name": "big", "parameters": {"type": "object", "properties": {"n": {"enum": [18446744073709551616, -99999999999999999999999, 0, None, True, "x\n\t\\\"\u007f\u0001"]}, "empty": {}, "none": []}}}},
+    {"type": "function", "function": {"name": "book", "description": "A table", "strict": True, "parameters": {"type": "object", "properties": {
+        "who": {"type": "object", "description": "Guest", "properties": {"name": {"type": "string", "nullable": True}, "Age": {"type": ["integer", "null"]}, "type": {"type": "string"}}, "required": ["name"]},
+        "days": {"type": "array", "items": {"type": "string", "enum": ["Mon", "Tue"], "minLength": 3, "none": None}}, "where": {"type": "string", "enum": ["in", "out"], "description": "Seat"}, "smoking": {"type": "boolean", "nullable": True}},
+        "required": ["who", "where"]}}},
 ]
 CONVERSATIONS = {
     "one": [{"role": "user", "content": "Hello"}],
@@ -209,9 +426,30 @@ CONVERSATIONS = {
 }
 
 
-def renders(name, template, special, keep):
+# What only Gemma 4 has.
+GEMMA4_CONVERSATIONS = {
+    "channel": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "<|channel>thought\nEasy: 1 + 1.\n<channel|>2"}, {"role": "user", "content": "2+2?"}],
+    "channels": [{"role": "developer", "content": " Be brief. "}, {"role": "user", "content": "<|channel>x<channel|>"}, {"role": "assistant", "content": " a <|channel>b<channel|> c <|channel>d"}, {"role": "assistant", "content": "x<channel|>y<|channel><channel|> "}],
+    "call": [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": "", "reasoning_content": "I should ask.", "tool_calls": [
+            {"type": "function", "id": "c1", "function": {"name": "get_weather", "arguments": {"city": "Zürich", "Days": 2, "b": {"y": [1, 2.5, True], "X": "z"}}}}, {"type": "function", "id": "c2", "function": {"name": "book", "arguments": {}}}]},
+        {"role": "tool", "content": [{"type": "text", "text": "wi"}, {"type": "image"}, {"type": "text", "text": "nd"}], "tool_call_id": "c2"}, {"role": "tool", "content": "sun", "tool_call_id": "c1"},
+        {"role": "assistant", "content": "<|channel>thought\nNow I know.\n<channel|>Sun."}],
+    "calls": [
+        {"role": "user", "content": "x"}, {"role": "assistant", "content": "Wait.", "reasoning": "old", "tool_calls": [{"type": "function", "id": "c1", "function": {"name": "a", "arguments": "{x:1}"}}]}, {"role": "tool", "content": "r", "name": "b", "tool_call_id": "c9"},
+        {"role": "user", "content": "y"}, {"role": "assistant", "content": "", "reasoning": "new", "tool_calls": [{"type": "function", "id": "c2", "function": {"name": "c", "arguments": {"q": None}}}]}],
+    "responses": [
+        {"role": "system", "content": "S"}, {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": "c1", "function": {"name": "a", "arguments": {}}}], "tool_responses": [{"name": "a", "response": {"T": 3, "s": "q", "l": [1, "x"]}}, {"response": "plain"}, {"name": "n", "response": 2.5}]},
+        {"role": "assistant", "content": "done"}],
+    "media": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": " Hear "}, {"type": "audio"}]}, {"role": "assistant", "content": [{"type": "text", "text": "<|channel>thought\nhm<channel|> yes "}]}],
+}
+
+
+def renders(name, template, special, keep, conversations=None):
     out = []
-    for conversation, messages in CONVERSATIONS.items():
+    for conversation, messages in (conversations or CONVERSATIONS).items():
         for tools in (None, TOOLS):
             for options in ({"add_generation_prompt": True}, {"add_generation_prompt": False}, {"add_generation_prompt": True, "enable_thinking": False}, {"add_generation_prompt": True, "enable_thinking": True}):
                 result = render(template, dict(special, messages=messages, tools=tools, documents=None, **options))
@@ -272,16 +510,16 @@ def main():
         out = []
         for path in sys.argv[3:]:
             template = open(path, encoding="utf-8", newline="").read()
-            out += [dict(r, template=template) for r in renders(os.path.basename(path), template, SPECIAL, True)]
+            out += [dict(r, template=template) for r in renders(os.path.basename(path), template, SPECIAL, True, ALL)]
         with open(sys.argv[2], "w") as f:
-            json.dump({"conversations": CONVERSATIONS, "tools": TOOLS, "special": SPECIAL, "renders": out}, f)
+            json.dump({"conversations": ALL, "tools": TOOLS, "special": SPECIAL, "renders": out}, f)
         return
     config = json.load(open(sys.argv[1], encoding="utf-8"))
     tiny = open(os.path.join(HERE, "../../../../testdata/checkpoints/tiny-qwen3/chat_template.jinja"), encoding="utf-8", newline="").read()
     out = {
-        "made_by": "make_goldens.py, jinja2 " + jinja2.__version__, "conversations": CONVERSATIONS, "tools": TOOLS, "special": SPECIAL,
-        "templates": {"qwen-like": QWEN_LIKE, "gemma-like": GEMMA_LIKE},
-        "renders": renders("qwen-like", QWEN_LIKE, SPECIAL, True) + renders("gemma-like", GEMMA_LIKE, SPECIAL, True) + renders("tiny-qwen3", tiny, SPECIAL, True) + renders("qwen3", config["chat_template"], SPECIAL, False),
+        "made_by": "make_goldens.py, jinja2 " + jinja2.__version__, "conversations": ALL, "tools": TOOLS, "special": SPECIAL,
+        "templates": {"qwen-like": QWEN_LIKE, "gemma-like": GEMMA_LIKE, "gemma4-like": GEMMA4_LIKE},
+        "renders": renders("qwen-like", QWEN_LIKE, SPECIAL, True) + renders("gemma-like", GEMMA_LIKE, SPECIAL, True) + renders("gemma4-like", GEMMA4_LIKE, SPECIAL, True, ALL) + renders("tiny-qwen3", tiny, SPECIAL, True) + renders("qwen3", config["chat_template"], SPECIAL, False),
         "variables": VARIABLES, "snippets": [dict(template=s, **render(s, VARIABLES)) for s in SNIPPETS],
     }
     data = json.dumps(out, ensure_ascii=False, separators=(",", ":")).encode()
@@ -290,5 +528,6 @@ def main():
     print(len(out["renders"]), "renders,", sum("error" in r for r in out["renders"]), "errors;", len(SNIPPETS), "snippets,", sum("error" in r for r in out["snippets"]), "errors;", len(data), "bytes")
 
 
+ALL = CONVERSATIONS | GEMMA4_CONVERSATIONS
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<|im_end|>"}
 main()
