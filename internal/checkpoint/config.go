@@ -172,6 +172,10 @@ func (c *Config) Keys() []string {
 // Has reports whether the key is there with a value other than null.
 func (c *Config) Has(key string) bool { return c.get(key) != nil }
 
+// Null reports whether the key is there with the value null, for keys that mean
+// something else when they are missing.
+func (c *Config) Null(key string) bool { return c.m[key] != nil && !c.Has(key) }
+
 // Int returns an integer. A number like 128.0 is one too: Python writes
 // integers so when they went through a division.
 func (c *Config) Int(key string) (int, error) {

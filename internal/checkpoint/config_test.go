@@ -397,3 +397,22 @@ func ExampleConfig() {
 	// default 1e+06 <nil>
 	// config.json: head_dim: missing, want an integer
 }
+
+func TestConfigNull(t *testing.T) {
+	c, err := ParseConfig("config.json", []byte(`{"a": null, "b": 1, "c": {"d":  null }}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := c.Object("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []struct {
+		key        string
+		null, want bool
+	}{{"a", c.Null("a"), true}, {"b", c.Null("b"), false}, {"missing", c.Null("missing"), false}, {"c.d", inner.Null("d"), true}} {
+		if got.null != got.want {
+			t.Errorf("%s: null is %v, want %v", got.key, got.null, got.want)
+		}
+	}
+}

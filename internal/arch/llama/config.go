@@ -62,14 +62,20 @@ func ParseConfig(c *checkpoint.Config) (*decoder.Config, error) {
 	return cfg, nil
 }
 
+// defaultWindow is the window of a Mistral whose config.json does not name one.
+const defaultWindow = 4096
+
 // checkWindow refuses a sliding window that hides something within the
 // positions that the model was made for.
 func checkWindow(c *checkpoint.Config, cfg *decoder.Config) error {
 	const key = "sliding_window"
-	if !c.Has(key) {
-		return nil // null, that is: transformers always writes it
+	if c.Null(key) {
+		return nil
 	}
-	window, err := c.Int(key)
+	if !c.Has(key) && cfg.MaxPositions > defaultWindow {
+		return fmt.Errorf("%s: %s is missing, which transformers takes for %d: add it, as null if the model was made without a window", c.File(), key, defaultWindow)
+	}
+	window, err := c.IntOr(key, defaultWindow)
 	if err != nil {
 		return err
 	}

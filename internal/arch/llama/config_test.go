@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -66,10 +67,10 @@ func TestParseConfig(t *testing.T) {
 			func(c *decoder.Config) {
 				c.RopeTheta, c.Scaling = 10000, decoder.Scaling{Type: decoder.Linear, Factor: 8}
 			}},
-		{"Mistral, no window", change{"model_type": "mistral", "rope_scaling": nil, "sliding_window": nil}, func(c *decoder.Config) { c.Scaling = plain }},
+		{"Mistral, no window", change{"model_type": "mistral", "rope_scaling": nil, "sliding_window": json.RawMessage("null")}, func(c *decoder.Config) { c.Scaling = plain }},
 		{"Mistral, a window that hides nothing", change{"model_type": "mistral", "rope_scaling": nil, "sliding_window": 131072}, func(c *decoder.Config) { c.Scaling = plain }},
-		{"Mistral has no biases", change{"model_type": "mistral", "rope_scaling": nil, "attention_bias": true, "mlp_bias": true}, func(c *decoder.Config) { c.Scaling = plain }},
-		{"Mistral, nothing said on positions", change{"model_type": "mistral", "rope_scaling": nil, "max_position_embeddings": nil}, func(c *decoder.Config) { c.Scaling = plain }},
+		{"Mistral has no biases", change{"model_type": "mistral", "rope_scaling": nil, "sliding_window": json.RawMessage("null"), "attention_bias": true, "mlp_bias": true}, func(c *decoder.Config) { c.Scaling = plain }},
+		{"Mistral, nothing said on positions", change{"model_type": "mistral", "rope_scaling": nil, "sliding_window": json.RawMessage("null"), "max_position_embeddings": nil}, func(c *decoder.Config) { c.Scaling = plain }},
 	})
 }
 
@@ -126,6 +127,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"linear without a factor", change{"rope_scaling": change{"type": "linear"}}, "rope_scaling.factor|missing"},
 
 		{"Mistral 7B 0.1", mistral(change{"sliding_window": 4096}), "sliding_window|found 4096|max_position_embeddings to 4096"},
+		{"nothing said on a window", mistral(nil), "sliding_window is missing|4096|null"},
 		{"window zero", mistral(change{"sliding_window": 0}), "sliding_window|found 0"},
 		{"window by text", mistral(change{"sliding_window": "4096"}), "sliding_window"},
 		{"Mistral, activation", mistral(change{"hidden_act": "relu"}), `"relu"|every Mistral`},
