@@ -1,10 +1,12 @@
 package anemll
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +157,33 @@ func TestGGUFUnused(t *testing.T) {
 	_, r := convertTo(t, m.Write(t), Options{Context: 64, Batch: 32, SplitHead: 2})
 	if fmt.Sprint(r.Unused) != "[blk.0.attn_rot_embd.weight]" {
 		t.Errorf("unused: %v", r.Unused)
+	}
+}
+
+// TestGGUFMemory converts a file whose embedding would take 102 MB if it were
+// dequantized at once, and the head the same again. What Go holds at any time
+// is a few groups of rows for each core, whatever their number.
+func TestGGUFMemory(t *testing.T) {
+	const rows, limit = 400_000, 40 << 20
+	m := gguftest.Convert(t, gguftest.Random(t, "qwen3", map[string]any{"tie_word_embeddings": true}), gguf.Q8_0)
+	e := m.Tensor("token_embd.weight")
+	e.Data = bytes.Repeat(e.Data, rows/e.Shape[0])
+	e.Shape = []int{rows, 64}
+	path := m.Write(t)
+	*m = gguftest.Model{}
+	peak := uint64(0)
+	o := Options{Context: 64, Batch: 32, SplitHead: 32, Head: compress.Encoding{Bits: 4, Group: 8}, Jobs: 2, Format: MLModelC}
+	o.Progress = func(Progress) {
+		var s runtime.MemStats
+		runtime.GC() // what is in use, not what was
+		runtime.ReadMemStats(&s)
+		peak = max(peak, s.HeapAlloc)
+	}
+	runtime.GC()
+	_, r := convertTo(t, path, o)
+	t.Logf("%d bytes of weights, at most %d bytes of memory in use", r.Bytes, peak)
+	if r.Bytes < rows*64*2 || peak == 0 || peak > limit {
+		t.Errorf("%d bytes in use, want at most %d", peak, limit)
 	}
 }
 

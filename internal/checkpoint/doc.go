@@ -1,5 +1,6 @@
-// Package checkpoint opens a Hugging Face model folder: config.json, the
-// tensors by name, and the generation and tokenizer files.
+// Package checkpoint opens a Hugging Face model folder, or a GGUF file as if it
+// were one: config.json, the tensors by name, and the generation and tokenizer
+// files.
 //
 // It knows the file formats and nothing of any architecture. Whether a
 // model_type is supported, and which tensors it needs, is for the arch
@@ -18,6 +19,18 @@
 //     [Checkpoint.Unindexed] lists them.
 //   - Otherwise, if the folder has model.safetensors, it holds everything.
 //   - Otherwise, the folder must have exactly one file *.safetensors.
+//
+// # GGUF
+//
+// Package llamacpp says what a GGUF file holds in the terms of a folder, and
+// everything here is in these terms: names of tensors, their values and rows,
+// config.json. Tensors of quantized types have the type F32 and are decoded as
+// they are read, block by block; [Tensor.Stored] says what they are in the file.
+// Errors name a tensor as the file does, too. The files of [Checkpoint.Files]
+// are made of the metadata; [Checkpoint.OpenFile] gives them like others. So is
+// the tokenizer.json of a folder that has a SentencePiece tokenizer.model alone.
+// A tokenizer that cannot be written in that form is no error: the model can be
+// used without, and [Checkpoint.TokenizerProblem] says why there is none.
 //
 // # config.json
 //

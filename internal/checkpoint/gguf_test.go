@@ -265,6 +265,22 @@ func TestGGUFAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
+// TestGGUFAllocations: rows are decoded where they are wanted, without memory
+// of their own.
+func TestGGUFAllocations(t *testing.T) {
+	for _, typ := range []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0} {
+		path, _ := tinyGGUF(t, typ, nil)
+		x, err := open(t, path).Tensor("model.embed_tokens.weight", 1024, 128)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := make([]float32, 128)
+		if n := testing.AllocsPerRun(10, func() { x.Float32(row, 77*128) }); n != 0 {
+			t.Errorf("%s: a row takes %g allocations", typ, n)
+		}
+	}
+}
+
 func BenchmarkGGUF(b *testing.B) {
 	for _, typ := range []gguf.Type{gguf.F16, gguf.Q8_0, gguf.Q4_0} {
 		path, _ := tinyGGUF(b, typ, nil)

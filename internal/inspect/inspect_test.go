@@ -3,12 +3,15 @@ package inspect
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
 	"anemone/internal/arch/qwen3"
+	"anemone/internal/checkpoint/gguf"
+	"anemone/internal/checkpoint/gguftest"
 	"anemone/internal/compress"
 	"anemone/internal/testutil"
 )
@@ -66,6 +69,40 @@ func TestCheckpoint(t *testing.T) {
 	r, err = Open(t.Context(), testutil.Data(t, "checkpoints", "tiny-qwen3"), nil, Options{})
 	if err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, "qwen3") {
 		t.Errorf("without architectures: %+v, %v", r.Checkpoint, err)
+	}
+}
+
+// TestGGUF describes what can be converted and what cannot.
+func TestGGUF(t *testing.T) {
+	m := gguftest.Convert(t, testutil.Data(t, "checkpoints", "tiny-qwen3"), gguf.Q8_0)
+	m.Tensors = append(m.Tensors, gguftest.Tensor{Name: "extra", Type: gguf.F16, Shape: []int{3}, Data: make([]byte, 6)})
+	path := m.Write(t)
+	r, err := Open(t.Context(), path, registry, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 46 tensors of 1115776 elements (the sum over the shapes in the folder's
+	// header), 17 of them vectors in float32; blocks of 32 take 34 bytes.
+	const vectors, matrices = 1664, 1114112
+	want := &Checkpoint{
+		Format: "GGUF 3", ModelType: "qwen3", Architecture: "qwen3", Name: "a name that says nothing", Context: 4096, Tokenizer: "gpt2 (qwen2), 1024 tokens",
+		Supported: true, Files: []string{path}, Tensors: 47, Parameters: vectors + matrices + 3, Bytes: 4*vectors + matrices/32*34 + 6,
+		Types:  []Type{{"Q8_0", 29, matrices / 32 * 34}, {"F32", 17, 4 * vectors}, {"F16", 1, 6}},
+		Unused: []string{"extra"}, Problems: []string{},
+	}
+	if r.Kind != "checkpoint" || !reflect.DeepEqual(r.Checkpoint, want) {
+		t.Errorf("got %+v, want %+v", r.Checkpoint, want)
+	}
+	if r, err = Open(t.Context(), path, nil, Options{}); err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, "qwen3") {
+		t.Errorf("without architectures: %+v, %v", r.Checkpoint, err)
+	}
+	if _, err = Open(t.Context(), path, registry, Options{MIL: true}); err == nil || !strings.Contains(err.Error(), "convert it first") {
+		t.Errorf("a program of a GGUF file: %v", err)
+	}
+	m.Set("general.architecture", nil)
+	m.Set("tokenizer.ggml.tokens", "none")
+	if r, err = Open(t.Context(), m.Write(t), registry, Options{}); err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, "general.architecture") || r.Checkpoint.Tokenizer != "gpt2 (qwen2)" {
+		t.Errorf("without an architecture: %+v, %v", r, err)
 	}
 }
 
