@@ -39,8 +39,7 @@ func Qwen3(t testing.TB) string {
 	}})
 }
 
-// Gemma3 returns the same of Gemma 3, whose tokenizer.json has 33 MB; that of
-// Gemma 4 has the same vocabulary but for the names of a few special tokens.
+// Gemma3 returns the same of Gemma 3, whose tokenizer.json has 33 MB.
 func Gemma3(t testing.TB) string {
 	t.Helper()
 	return folder(t, files{"tokenizer-gemma3", "3.7.2", map[string]string{
