@@ -209,3 +209,11 @@ func TestGGUFModelName(t *testing.T) {
 		t.Errorf("a folder: %q, %v", name, err)
 	}
 }
+
+// A GGUF file where a package is wanted is called what it is.
+func TestGGUFIsNoPackage(t *testing.T) {
+	path := gguftest.Convert(t, gguftest.Random(t, "qwen3", nil), gguf.F16).Write(t)
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path+": this is a GGUF file, not a package: convert it first") {
+		t.Errorf("error %v", err)
+	}
+}

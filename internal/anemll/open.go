@@ -15,6 +15,7 @@ import (
 	"anemone/coreml"
 	"anemone/coreml/mlmodelc"
 	"anemone/coreml/mlpackage"
+	"anemone/internal/checkpoint/gguf"
 	"anemone/internal/platform"
 )
 
@@ -157,6 +158,9 @@ func ReadMeta(dir string) (*Meta, error) {
 }
 
 func open(dir string) (_ *Package, err error) {
+	if gguf.IsFile(dir) {
+		return nil, errors.New("this is a GGUF file, not a package: convert it first, and name the folder that this makes")
+	}
 	meta, err := ReadMeta(dir)
 	if err != nil {
 		return nil, err
