@@ -121,6 +121,10 @@ const (
 	maxExperts   = 2048 // what fp16 can count
 )
 
+// l2Eps is added to the square of the length of keys and queries. No config.json
+// says so: every Qwen3.5 has this one.
+const l2Eps = 1e-6
+
 // ModelTypes are the values of model_type that ParseConfig reads.
 var ModelTypes = []string{"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
 

@@ -42,9 +42,6 @@ import (
 // the sums of a chunk of 1023 tokens stay within fp16.
 const minDecay = -64
 
-// l2Eps is added to the square of the length of keys and queries.
-const l2Eps = 1e-6
-
 // defaultChunk is the number of tokens of a chunk unless the batch asks for
 // another one.
 const defaultChunk = 64

@@ -26,8 +26,8 @@ type Reference struct {
 	w   *WeightSet
 	obs arch.Observer
 
-	tokens []int32   // fed so far
-	cache  []kvCache // of each layer; empty for Gated DeltaNets
+	tokens []int32    // fed so far
+	cache  []dense.KV // of each layer, keys normed and rotated; empty for Gated DeltaNets
 	// now are the memories after the first nowAt tokens; old those after the
 	// first oldAt, which are nil for 0.
 	now, old     []memory
@@ -36,10 +36,6 @@ type Reference struct {
 	// pair of dimensions.
 	frequencies []float32
 }
-
-// kvCache holds what an attention layer remembers of each token: its keys,
-// normed and rotated, and its values, [tokens, KVHeads*HeadDim] each.
-type kvCache struct{ k, v []float32 }
 
 // memory is what a Gated DeltaNet remembers; attention layers have an empty
 // one.
@@ -55,17 +51,11 @@ var _ arch.Reference = (*Reference)(nil)
 func (m *Model) Reference() (arch.Reference, error) { return newReference(m.cfg, m.set), nil }
 
 func newReference(cfg *Config, w *WeightSet) *Reference {
-	r := &Reference{cfg: cfg, w: w, cache: make([]kvCache, cfg.Layers), now: make([]memory, cfg.Layers), frequencies: make([]float32, cfg.Rotary/2)}
+	r := &Reference{cfg: cfg, w: w, cache: make([]dense.KV, cfg.Layers), now: make([]memory, cfg.Layers), frequencies: dense.Frequencies(cfg.RopeTheta, cfg.Rotary, cfg.Rotary/2)}
 	for i, full := range cfg.Full {
 		if !full {
 			r.now[i] = memory{make([]float32, cfg.ValueHeads*cfg.KeyDim*cfg.ValueDim), make([]float32, (cfg.Kernel-1)*cfg.ConvSize())}
 		}
-	}
-	// Every step is rounded to float32, as in the framework that the model
-	// was trained and is served with: at high positions it matters.
-	for i := range r.frequencies {
-		exponent := float32(2*i) / float32(cfg.Rotary)
-		r.frequencies[i] = 1 / float32(math.Pow(cfg.RopeTheta, float64(exponent)))
 	}
 	return r
 }
@@ -106,10 +96,8 @@ func (r *Reference) back(n int) {
 		}
 	}
 	r.nowAt = r.oldAt
-	width := r.nowAt * r.cfg.KVSize()
 	for i := range r.cache {
-		c := &r.cache[i]
-		c.k, c.v = c.k[:min(len(c.k), width)], c.v[:min(len(c.v), width)]
+		r.cache[i].Truncate(r.nowAt, r.cfg.KVSize())
 	}
 }
 
@@ -149,7 +137,8 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 	p.norm(p.in, p.x, r.w.FinalNorm)
 	p.hidden(r.cfg.Layers, p.in)
 	if visit != nil {
-		if err := p.head(ctx, want, visit); err != nil {
+		see := func(x dense.Matrix) { p.observe(-1, r.w.Head.Name, x) }
+		if err := dense.Head(ctx, p.in.Slice(p.from, p.in.Rows), r.w.Head, r.cfg.Vocab, want, see, visit); err != nil {
 			return err
 		}
 	}
@@ -170,20 +159,13 @@ type pass struct {
 	in     dense.Matrix // normed [Hidden]
 	branch dense.Matrix // what is added to x [Hidden]
 
-	cos, sin dense.Matrix // of the tokens' rotations [Rotary/2]
+	rotations dense.Rotations // of the tokens
 }
 
 func (p *pass) alloc(n int) {
 	c := p.r.cfg
 	p.x, p.in, p.branch = dense.New(n, c.Hidden), dense.New(n, c.Hidden), dense.New(n, c.Hidden)
-	p.cos, p.sin = dense.New(n, c.Rotary/2), dense.New(n, c.Rotary/2)
-	for t := range n {
-		cos, sin := p.cos.Row(t), p.sin.Row(t)
-		for i, f := range p.r.frequencies {
-			angle := float64(float32(p.r.nowAt+t) * f)
-			cos[i], sin[i] = float32(math.Cos(angle)), float32(math.Sin(angle))
-		}
-	}
+	p.rotations = dense.NewRotations(p.r.frequencies, p.r.nowAt, n)
 }
 
 func (p *pass) hidden(layer int, x dense.Matrix) {
@@ -195,22 +177,19 @@ func (p *pass) hidden(layer int, x dense.Matrix) {
 // linear sets y to the output of a linear layer, after the observer has seen
 // the rows of x that belong to new tokens.
 func (p *pass) linear(ctx context.Context, layer int, y, x dense.Matrix, w *checkpoint.Tensor) error {
-	if f := p.r.obs.Linear; f != nil {
-		f(layer, w.Name, x.Slice(p.from, x.Rows))
-	}
+	p.observe(layer, w.Name, x.Slice(p.from, x.Rows))
 	return dense.Linear(ctx, y, x, w, nil)
 }
 
-// vector reads a small tensor.
-func vector(t *checkpoint.Tensor) []float32 {
-	v := make([]float32, t.Len())
-	t.Float32(v, 0)
-	return v
+func (p *pass) observe(layer int, tensor string, x dense.Matrix) {
+	if f := p.r.obs.Linear; f != nil {
+		f(layer, tensor, x)
+	}
 }
 
 // fromOne reads the weight of a norm that is stored as its difference from 1.
 func fromOne(t *checkpoint.Tensor) []float32 {
-	v := vector(t)
+	v := dense.Vector(t)
 	for i := range v {
 		v[i]++
 	}
@@ -219,46 +198,7 @@ func fromOne(t *checkpoint.Tensor) []float32 {
 
 // norm sets the rows of y to those of x, normed. y may be x.
 func (p *pass) norm(y, x dense.Matrix, weight *checkpoint.Tensor) {
-	w := fromOne(weight)
-	for t := range x.Rows {
-		dense.RMSNorm(y.Row(t), x.Row(t), w, p.r.cfg.Eps)
-	}
-}
-
-// maxLogits is the number of logits that are computed at a time (32 MB).
-const maxLogits = 8 << 20
-
-// head calls visit with the logits of the new tokens that are wanted.
-func (p *pass) head(ctx context.Context, want func(i int) bool, visit func(i int, logits []float32) error) error {
-	x, vocab := p.in.Slice(p.from, p.in.Rows), p.r.cfg.Vocab
-	var wanted []int
-	for i := range x.Rows {
-		if want == nil || want(i) {
-			wanted = append(wanted, i)
-		}
-	}
-	block := min(len(wanted), max(1, maxLogits/vocab))
-	in, logits := dense.New(block, x.Cols), dense.New(block, vocab)
-	for len(wanted) > 0 {
-		now := wanted[:min(block, len(wanted))]
-		wanted = wanted[len(now):]
-		in, logits := in.Slice(0, len(now)), logits.Slice(0, len(now))
-		for j, i := range now {
-			copy(in.Row(j), x.Row(i))
-		}
-		if f := p.r.obs.Linear; f != nil {
-			f(-1, p.r.w.Head.Name, in)
-		}
-		if err := dense.Linear(ctx, logits, in, p.r.w.Head, nil); err != nil {
-			return err
-		}
-		for j, i := range now {
-			if err := visit(i, logits.Row(j)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	dense.NormRows(y, x, fromOne(weight), p.r.cfg.Eps)
 }
 
 // layer computes layer l in place.
@@ -335,10 +275,9 @@ func (p *pass) attention(ctx context.Context, l int, w *Attention) error {
 	}
 	p.normAndRotate(q, fromOne(w.QNorm))
 	p.normAndRotate(k, fromOne(w.KNorm))
-	cache := &p.r.cache[l]
-	cache.k = append(cache.k, k.Data...)
-	cache.v = append(cache.v, v.Data...)
-	if err := p.attend(ctx, cache, q); err != nil {
+	p.r.cache[l].Append(k, v)
+	attention := dense.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Scale: 1 / math.Sqrt(float64(c.HeadDim))}
+	if err := attention.Attend(ctx, q, q, &p.r.cache[l], p.r.nowAt, nil); err != nil {
 		return err
 	}
 	for i, g := range gate.Data {
@@ -352,51 +291,12 @@ func (p *pass) attention(ctx context.Context, l int, w *Attention) error {
 func (p *pass) normAndRotate(x dense.Matrix, weight []float32) {
 	d := p.r.cfg.HeadDim
 	for t := range x.Rows {
-		cos, sin := p.cos.Row(t), p.sin.Row(t)
 		for h := 0; h < x.Cols; h += d {
 			head := x.Row(t)[h : h+d]
 			dense.RMSNorm(head, head, weight, p.r.cfg.Eps)
-			lo, hi := head[:len(cos)], head[len(cos):2*len(cos)]
-			for i := range cos {
-				u, v, c, s := float64(lo[i]), float64(hi[i]), float64(cos[i]), float64(sin[i])
-				lo[i] = float32(u*c - v*s)
-				hi[i] = float32(v*c + u*s)
-			}
+			p.rotations.Rotate(head[:p.r.cfg.Rotary], t)
 		}
 	}
-}
-
-// attend replaces each query head of each token by the values of all tokens
-// up to it, weighted by the softmax of their keys' products with the query.
-func (p *pass) attend(ctx context.Context, cache *kvCache, q dense.Matrix) error {
-	c := p.r.cfg
-	d, width, group := c.HeadDim, c.KVSize(), c.Heads/c.KVHeads
-	scale := 1 / math.Sqrt(float64(d))
-	type scratch struct {
-		probs []float32
-		sums  []float64
-	}
-	newScratch := func() *scratch { return &scratch{make([]float32, p.r.nowAt+q.Rows), make([]float64, d)} }
-	return dense.ParallelScratch(ctx, q.Rows*c.Heads, newScratch, func(s *scratch, i int) error {
-		token, head := i/c.Heads, i%c.Heads
-		at := head / group * d // of the head's keys and values in a cache row
-		query := q.Row(token)[head*d:][:d]
-		probs := s.probs[:p.r.nowAt+token+1]
-		for j := range probs {
-			probs[j] = float32(dense.Dot(query, cache.k[j*width+at:][:d]) * scale)
-		}
-		dense.Softmax(probs)
-		clear(s.sums)
-		for j, pr := range probs {
-			for k, v := range cache.v[j*width+at:][:d] {
-				s.sums[k] += float64(pr) * float64(v)
-			}
-		}
-		for k, v := range s.sums {
-			query[k] = float32(v)
-		}
-		return nil
-	})
 }
 
 // delta sets p.branch to the Gated DeltaNet of p.in, and its memory to that
@@ -415,11 +315,11 @@ func (p *pass) delta(ctx context.Context, l int, w *Delta) error {
 	}
 	m, old := &p.r.now[l], &p.old[l]
 	*old = memory{make([]float32, len(m.s)), make([]float32, len(m.conv))}
-	p.convolve(qkv, vector(w.Conv), m, old)
+	p.convolve(qkv, dense.Vector(w.Conv), m, old)
 	for i, b := range rate.Data {
 		rate.Data[i] = float32(sigmoid(b))
 	}
-	aLog, bias := vector(w.ALog), vector(w.DTBias)
+	aLog, bias := dense.Vector(w.ALog), dense.Vector(w.DTBias)
 	for t := range n {
 		for h := range decay.Row(t) {
 			decay.Row(t)[h] = float32(math.Exp(-math.Exp(float64(aLog[h])) * softplus(float64(decay.Row(t)[h]+bias[h]))))
@@ -429,13 +329,8 @@ func (p *pass) delta(ctx context.Context, l int, w *Delta) error {
 	if err := p.recur(ctx, o, qkv, rate, decay, m, old); err != nil {
 		return err
 	}
-	norm := vector(w.Norm)
-	for t := range n {
-		for h := 0; h < o.Cols; h += c.ValueDim {
-			head := o.Row(t)[h : h+c.ValueDim]
-			dense.RMSNorm(head, head, norm, c.Eps)
-		}
-	}
+	heads := dense.Matrix{Rows: n * c.ValueHeads, Cols: c.ValueDim, Data: o.Data}
+	dense.NormRows(heads, heads, dense.Vector(w.Norm), c.Eps)
 	for i, g := range z.Data {
 		o.Data[i] *= dense.SiLU(g)
 	}
@@ -612,8 +507,8 @@ func (p *pass) expert(ctx context.Context, l int, w *Experts, e int, in dense.Ma
 	c, width := p.r.cfg, p.r.cfg.MoE.Intermediate
 	gate, up, out := dense.New(in.Rows, width), dense.New(in.Rows, width), dense.New(in.Rows, c.Hidden)
 	linear := func(y, x dense.Matrix, w dense.Weight, name string) error {
-		if f := p.r.obs.Linear; f != nil && from < x.Rows {
-			f(l, name, x.Slice(from, x.Rows))
+		if from < x.Rows {
+			p.observe(l, name, x.Slice(from, x.Rows))
 		}
 		return dense.Linear(ctx, y, x, w, nil)
 	}
