@@ -1,13 +1,10 @@
 package anemll
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -20,6 +17,7 @@ import (
 	"anemone/internal/arch"
 	"anemone/internal/arch/qwen3"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/compress"
 	"anemone/internal/testutil"
@@ -145,31 +143,13 @@ func TestFunctionsShareWeights(t *testing.T) {
 	}
 }
 
-func hashes(t *testing.T, dir string) map[string][32]byte {
-	t.Helper()
-	h := map[string][32]byte{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(dir, path)
-		h[rel] = sha256.Sum256(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
 func TestSameInputSameBytes(t *testing.T) {
 	o := DefaultOptions()
 	o.Jobs = 1
 	a, _ := tiny(t, o)
 	o.Jobs = 3
 	b, _ := tiny(t, o)
-	if x, y := hashes(t, a), hashes(t, b); !reflect.DeepEqual(x, y) {
+	if x, y := testutil.Hashes(t, a), testutil.Hashes(t, b); !reflect.DeepEqual(x, y) {
 		t.Errorf("two conversions differ: %v and %v", x, y)
 	}
 }
@@ -315,56 +295,7 @@ func TestOverwrite(t *testing.T) {
 // variant copies the test checkpoint with changes to config.json and tensors.
 func variant(t *testing.T, config map[string]any, change func(map[string]*safetensors.Named)) string {
 	t.Helper()
-	src, dir := testutil.Data(t, "checkpoints", "tiny-qwen3"), t.TempDir()
-	b, err := os.ReadFile(filepath.Join(src, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c map[string]any
-	if err := json.Unmarshal(b, &c); err != nil {
-		t.Fatal(err)
-	}
-	for k, v := range config {
-		c[k] = v
-	}
-	if b, err = json.Marshal(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f, err := safetensors.Open(filepath.Join(src, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	byName := map[string]*safetensors.Named{}
-	var order []string
-	for _, i := range f.Tensors() {
-		data, err := f.Bytes(i.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		byName[i.Name] = &safetensors.Named{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: bytes.Clone(data)}
-		order = append(order, i.Name)
-	}
-	if change != nil {
-		change(byName)
-	}
-	var tensors []safetensors.Named
-	for _, n := range order {
-		if x := byName[n]; x != nil {
-			tensors = append(tensors, *x)
-			delete(byName, n)
-		}
-	}
-	for _, x := range byName {
-		tensors = append(tensors, *x)
-	}
-	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), tensors, nil); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return checkpointtest.Variant(t, testutil.Data(t, "checkpoints", "tiny-qwen3"), func(c map[string]any) { maps.Copy(c, config) }, change)
 }
 
 // TestRefusals are checkpoints that must fail before any work, with a reason

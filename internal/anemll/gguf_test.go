@@ -55,7 +55,7 @@ func TestGGUFSameBytes(t *testing.T) {
 			o := Options{Name: "same", Context: 64, Batch: 32, SplitHead: 2, FFN: compress.Encoding{Bits: 4, Group: 8}}
 			fromFolder, want := convertTo(t, m.Folder(t, c.dir), o)
 			fromFile, got := convertTo(t, m.Write(t), o)
-			a, b := hashes(t, fromFolder), hashes(t, fromFile)
+			a, b := testutil.Hashes(t, fromFolder), testutil.Hashes(t, fromFile)
 			models := 0
 			for name, h := range a {
 				if strings.Contains(name, ".ml") || name == MetaFile {

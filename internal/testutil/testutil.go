@@ -5,6 +5,7 @@ package testutil
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -128,4 +129,27 @@ func write(to, from string, decode func(io.Reader) (io.Reader, error)) error {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	return out.Close()
+}
+
+// Hashes returns the SHA-256 of every file below a folder, by their paths
+// within it, with slashes.
+func Hashes(t testing.TB, dir string) map[string][sha256.Size]byte {
+	t.Helper()
+	h := map[string][sha256.Size]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		h[filepath.ToSlash(rel)] = sha256.Sum256(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }

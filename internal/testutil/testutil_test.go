@@ -3,6 +3,7 @@ package testutil
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -62,5 +63,31 @@ func TestUnpacked(t *testing.T) {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s: %q (%v), want %q", path, got, err, want)
 		}
+	}
+}
+
+// By sha256sum: an empty file, and "abc".
+func TestHashes(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string]string{"a": "", "b/c": "abc"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := Hashes(t, dir)
+	for name, want := range map[string]string{
+		"a":   "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		"b/c": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+	} {
+		if got := fmt.Sprintf("%x", h[name]); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if len(h) != 2 {
+		t.Errorf("%d files, want 2", len(h))
 	}
 }

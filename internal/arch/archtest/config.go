@@ -2,13 +2,12 @@ package archtest
 
 import (
 	"encoding/json"
-	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
 )
 
@@ -22,12 +21,23 @@ func Edit(t testing.TB, object string, c Change) []byte {
 	if err := json.Unmarshal([]byte(object), &m); err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(m, c)
-	maps.DeleteFunc(m, func(k string, v any) bool {
-		_, changed := c[k]
-		return changed && v == nil
-	})
-	b, err := json.Marshal(m)
+	Apply(m, c)
+	return Encode(t, m)
+}
+
+// Apply makes a change of an object.
+func Apply(object map[string]any, c Change) {
+	for k, v := range c {
+		if object[k] = v; v == nil {
+			delete(object, k)
+		}
+	}
+}
+
+// Encode returns v as JSON.
+func Encode(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,40 +107,43 @@ func Names(t testing.TB, what string, err error, parts string) {
 	}
 }
 
-// Altered returns a copy of the checkpoint in a folder with a text of its
-// config.json replaced, which has to be there unless it is "", without one
-// tensor, and with those in add.
-func Altered(t testing.TB, dir, old, replacement, without string, add ...safetensors.Named) string {
+// Opened is a checkpoint with changes, and what opening it says.
+type Opened = struct {
+	Name    string
+	Config  func(map[string]any)                // changes config.json; may be nil
+	Tensors func(map[string]*safetensors.Named) // changes the tensors; may be nil
+	Want    string                              // parts of the error, separated by |; "" if there is none
+}
+
+// TestOpen opens variants of the checkpoint in a folder and holds the errors to
+// what they have to name.
+func TestOpen(t *testing.T, a arch.Architecture, dir string, cases []Opened) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := strings.Replace(string(b), old, replacement, 1)
-	if old != "" && config == string(b) {
-		t.Fatalf("the config of %s does not hold %s", dir, old)
-	}
-	src, err := safetensors.Open(filepath.Join(dir, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	tensors := add
-	for _, info := range src.Tensors() {
-		b, err := src.Bytes(info.Name)
+	for _, c := range cases {
+		ck, err := checkpoint.Open(checkpointtest.Variant(t, dir, c.Config, c.Tensors))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Name != without {
-			tensors = append(tensors, safetensors.Named{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: b})
+		_, err = a.Open(ck)
+		ck.Close()
+		switch {
+		case c.Want == "" && err != nil:
+			t.Errorf("%s: %v", c.Name, err)
+		case c.Want != "" && err == nil:
+			t.Errorf("%s: no error", c.Name)
+		case c.Want != "":
+			Names(t, c.Name, err, c.Want)
 		}
 	}
-	out := t.TempDir()
-	if err := os.WriteFile(filepath.Join(out, "config.json"), []byte(config), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := safetensors.Write(filepath.Join(out, "model.safetensors"), tensors, nil); err != nil {
-		t.Fatal(err)
-	}
-	return out
+}
+
+// Set returns a change of config.json that sets a key, for [TestOpen]; nil
+// removes it.
+func Set(key string, value any) func(map[string]any) {
+	return func(m map[string]any) { Apply(m, Change{key: value}) }
+}
+
+// Without returns a change of tensors that removes one, for [TestOpen].
+func Without(name string) func(map[string]*safetensors.Named) {
+	return func(m map[string]*safetensors.Named) { delete(m, name) }
 }

@@ -9,49 +9,37 @@ import (
 	"slices"
 	"testing"
 
+	"anemone/internal/arch"
 	"anemone/internal/arch/dense"
 	"anemone/internal/checkpoint/safetensors"
 )
 
-// Golden is what another implementation says about a checkpoint.
-type Golden struct {
-	file *safetensors.File
-	// Prompt is what Tokens begins with, where the rest was generated; nil
-	// where nothing was.
-	Prompt, Tokens []int32
-	Logits         dense.Matrix // after each of Tokens
-}
+// Tensors is an open safetensors file of a test.
+type Tensors struct{ file *safetensors.File }
 
-// OpenGolden opens a golden file: a safetensors file with the tensors tokens
-// [n] and logits [n, vocab], perhaps prompt, and whatever [Golden.Matrix] is
-// asked for.
-func OpenGolden(t testing.TB, path string) Golden {
+// OpenTensors opens a safetensors file for the time of the test.
+func OpenTensors(t testing.TB, path string) Tensors {
 	t.Helper()
 	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	g := Golden{file: f}
-	g.Prompt, g.Tokens = g.ints(t, "prompt"), g.ints(t, "tokens")
-	if g.Logits = g.Matrix(t, "logits"); g.Logits.Rows != len(g.Tokens) || len(g.Tokens) == 0 {
-		t.Fatalf("%s: %d tokens, but logits for %d", path, len(g.Tokens), g.Logits.Rows)
-	}
-	return g
+	return Tensors{f}
 }
 
 // words returns the elements of a tensor of 32-bit elements, nil if there is
 // none.
-func (g Golden) words(t testing.TB, name string, want safetensors.DType) []uint32 {
+func (f Tensors) words(t testing.TB, name string, want safetensors.DType) []uint32 {
 	t.Helper()
-	info, ok := g.file.Lookup(name)
+	info, ok := f.file.Lookup(name)
 	if !ok {
 		return nil
 	}
 	if info.DType != want {
-		t.Fatalf("%s: %s has type %s, want %s", g.file.Path(), name, info.DType, want)
+		t.Fatalf("%s: %s has type %s, want %s", f.file.Path(), name, info.DType, want)
 	}
-	b, err := g.file.Bytes(name)
+	b, err := f.file.Bytes(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +50,11 @@ func (g Golden) words(t testing.TB, name string, want safetensors.DType) []uint3
 	return w
 }
 
-func (g Golden) ints(t testing.TB, name string) []int32 {
+// Ints returns the elements of an int32 tensor, nil if there is none.
+func (f Tensors) Ints(t testing.TB, name string) []int32 {
 	t.Helper()
 	var out []int32
-	for _, w := range g.words(t, name, safetensors.I32) {
+	for _, w := range f.words(t, name, safetensors.I32) {
 		out = append(out, int32(w))
 	}
 	return out
@@ -73,19 +62,52 @@ func (g Golden) ints(t testing.TB, name string) []int32 {
 
 // Matrix returns a float32 tensor as a matrix with all but its last dimension
 // as rows.
-func (g Golden) Matrix(t testing.TB, name string) dense.Matrix {
+func (f Tensors) Matrix(t testing.TB, name string) dense.Matrix {
 	t.Helper()
-	info, ok := g.file.Lookup(name)
+	info, ok := f.file.Lookup(name)
 	if !ok || len(info.Shape) < 1 {
-		t.Fatalf("%s: no matrix %s", g.file.Path(), name)
+		t.Fatalf("%s: no matrix %s", f.file.Path(), name)
 	}
-	words := g.words(t, name, safetensors.F32)
+	words := f.words(t, name, safetensors.F32)
 	cols := info.Shape[len(info.Shape)-1]
 	m := dense.New(len(words)/cols, cols)
 	for i, w := range words {
 		m.Data[i] = math.Float32frombits(w)
 	}
 	return m
+}
+
+// Golden is what another implementation says about a checkpoint.
+type Golden struct {
+	Tensors
+	// Prompt is what Tokens begins with, where the rest was generated; nil
+	// where nothing was.
+	Prompt, Tokens []int32
+	Logits         dense.Matrix // after each of Tokens
+}
+
+// OpenGolden opens a golden file: a safetensors file with the tensors tokens
+// [n] and logits [n, vocab], perhaps prompt, and whatever [Tensors.Matrix] is
+// asked for.
+func OpenGolden(t testing.TB, path string) Golden {
+	t.Helper()
+	g := Golden{Tensors: OpenTensors(t, path)}
+	g.Prompt, g.Tokens = g.Ints(t, "prompt"), g.Ints(t, "tokens")
+	if g.Logits = g.Matrix(t, "logits"); g.Logits.Rows != len(g.Tokens) || len(g.Tokens) == 0 {
+		t.Fatalf("%s: %d tokens, but logits for %d", path, len(g.Tokens), g.Logits.Rows)
+	}
+	return g
+}
+
+// TestGolden holds a reference to a golden file: every logit, to within a
+// bound.
+func TestGolden(t *testing.T, ref arch.Reference, g Golden, bound float64) {
+	t.Helper()
+	worst := Difference(Feed(t, ref, g.Tokens).Data, g.Logits.Data)
+	t.Logf("largest difference %.2g", worst)
+	if !(worst <= bound) {
+		t.Errorf("largest difference of a logit %g, want at most %g", worst, bound)
+	}
 }
 
 // Difference returns the largest absolute difference, infinity if the

@@ -14,15 +14,21 @@ import (
 	"anemone/internal/session"
 )
 
-// Convert converts the checkpoint in a folder and opens the package in the
-// engine.
-func Convert(t testing.TB, a arch.Architecture, dir string, o anemll.Options) (*anemll.Package, *session.Session) {
+// Write converts the checkpoint in a folder and returns the package's.
+func Write(t testing.TB, a arch.Architecture, dir string, o anemll.Options) (string, *anemll.Report) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
-	if _, err := anemll.Convert(t.Context(), arch.Registry{a}, dir, out, o); err != nil {
+	report, err := anemll.Convert(t.Context(), arch.Registry{a}, dir, out, o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := anemll.Open(out)
+	return out, report
+}
+
+// Load opens a package, with which nothing may be wrong, in the engine.
+func Load(t testing.TB, dir string, n engine.Numerics) *session.Model {
+	t.Helper()
+	p, err := anemll.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,16 +36,30 @@ func Convert(t testing.TB, a arch.Architecture, dir string, o anemll.Options) (*
 	if len(p.Problems) > 0 {
 		t.Errorf("the package has problems: %q", p.Problems)
 	}
-	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) { return engine.New(m, engine.Options{}) })
+	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) { return engine.New(m, engine.Options{Numerics: n}) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// Session returns an empty session.
+func Session(t testing.TB, m *session.Model) *session.Session {
+	t.Helper()
 	s, err := m.NewSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, s
+	return s
+}
+
+// Convert is Write, Load and Session, with values in float32.
+func Convert(t testing.TB, a arch.Architecture, dir string, o anemll.Options) (*anemll.Package, *session.Session) {
+	t.Helper()
+	out, _ := Write(t, a, dir, o)
+	m := Load(t, out, engine.Float32)
+	return m.Package(), Session(t, m)
 }
 
 // Each feeds tokens and returns the logits after those for which there are

@@ -3,10 +3,13 @@ package archtest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"anemone/internal/arch"
 	"anemone/internal/arch/dense"
@@ -119,6 +122,9 @@ func TestReference(t *testing.T, ref arch.Reference, tokens []int32) {
 		if err != nil || ref.Pos() != 18 {
 			t.Errorf("error %v, position %d", err, ref.Pos())
 		}
+		if err := ref.Forward(t.Context(), tokens[:9], nil, nil); err != nil || ref.Pos() != 27 {
+			t.Errorf("without logits: error %v, position %d", err, ref.Pos())
+		}
 	})
 
 	t.Run("Truncate", func(t *testing.T) {
@@ -161,7 +167,7 @@ func TestReference(t *testing.T, ref arch.Reference, tokens []int32) {
 			want   string
 		}{
 			{"negative token", []int32{3, -1}, -1, ignore, "token -1 at position 11"},
-			{"unknown token", []int32{3, vocab}, -1, ignore, "at position 11"},
+			{"unknown token", []int32{3, vocab}, -1, ignore, fmt.Sprintf("token %d at position 11", vocab)},
 			{"canceled at once", tokens[10:30], 0, ignore, "context canceled"},
 			{"canceled later", tokens[10:30], 12, ignore, "context canceled"},
 			{"visit fails", tokens[10:30], -1, func(i int, _ []float32) error {
@@ -198,4 +204,79 @@ func TestReference(t *testing.T, ref arch.Reference, tokens []int32) {
 		}
 	})
 	back(t, 0)
+}
+
+// TestGreedy has a reference go on as a golden does after its prompt, whatever
+// is drafted.
+func TestGreedy(t *testing.T, ref arch.Reference, g Golden) {
+	want := g.Tokens[len(g.Prompt):]
+	if len(want) < 50 {
+		t.Fatalf("the golden goes on for %d tokens only", len(want))
+	}
+	good := func(context []int32, k int) ([]int32, error) {
+		at := min(len(context), len(g.Tokens))
+		return slices.Clone(g.Tokens[at:min(at+k, len(g.Tokens))]), nil
+	}
+	for _, c := range []struct {
+		name  string
+		draft arch.Draft
+	}{
+		{"alone", nil},
+		{"good draft", good},
+		{"draft that errs", func(context []int32, k int) ([]int32, error) {
+			guess, _ := good(context, k)
+			for i := range guess {
+				if (len(context)+i)%5 == 0 {
+					guess[i] = (guess[i] + 1) % int32(ref.VocabSize())
+				}
+			}
+			return guess, nil
+		}},
+		{"bad draft", func(context []int32, k int) ([]int32, error) { return make([]int32, k), nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := ref.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+			got, err := arch.Greedy(t.Context(), ref, g.Prompt, len(want), c.draft)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// BenchmarkReference measures a reference of the checkpoint in a folder, over
+// 1, 32 and 150 tokens. ANEMONE_BENCH_CHECKPOINT names another one, such as one
+// of a real model's shapes.
+func BenchmarkReference(b *testing.B, a arch.Architecture, dir string) {
+	if other := os.Getenv("ANEMONE_BENCH_CHECKPOINT"); other != "" {
+		dir = other
+	}
+	ref := Reference(b, a, dir)
+	for _, n := range []int{1, 32, 150} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tokens := make([]int32, n)
+			for i := range tokens {
+				tokens[i] = int32(i*7919+1) % int32(ref.VocabSize())
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			for b.Loop() {
+				if err := ref.Truncate(0); err != nil {
+					b.Fatal(err)
+				}
+				if err := ref.Forward(b.Context(), tokens, nil, func(int, []float32) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(n*b.N)/time.Since(start).Seconds(), "tokens/s")
+			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N)/(1<<20), "MB/op")
+		})
+	}
 }

@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	"anemone/internal/anemll"
-	"anemone/internal/arch"
-	"anemone/internal/arch/gemma/gemmatest"
+	"anemone/internal/arch/archtest"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
+	"anemone/internal/testutil"
 )
 
 type change = map[string]any
@@ -125,7 +126,7 @@ func TestParseConfig(t *testing.T) {
 		if c.change != nil {
 			c.change(&want)
 		}
-		got, err := parse(gemmatest.Encode(t, c.config))
+		got, err := parse(archtest.Encode(t, c.config))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if !reflect.DeepEqual(*got, want) {
@@ -134,7 +135,7 @@ func TestParseConfig(t *testing.T) {
 	}
 	outer := large()
 	outer["tie_word_embeddings"] = false
-	if got, err := parse(gemmatest.Encode(t, outer)); err != nil || got.Tied || got.tiedUnsaid {
+	if got, err := parse(archtest.Encode(t, outer)); err != nil || got.Tied || got.tiedUnsaid {
 		t.Errorf("tying said outside: %+v, %v", got, err)
 	}
 }
@@ -182,22 +183,18 @@ func TestParseConfigErrors(t *testing.T) {
 		{"factors that differ", with(resaved(), change{"rope_scaling": change{"factor": 4.0, "rope_type": "linear"}}), "factor is 8|rope_scaling says 4|remove"},
 		{"a string", with(small(), change{"head_dim": "256"}), "head_dim|256"},
 	} {
-		cfg, err := parse(gemmatest.Encode(t, c.config))
+		cfg, err := parse(archtest.Encode(t, c.config))
 		if err == nil {
 			t.Errorf("%s: no error but %+v", c.name, *cfg)
 			continue
 		}
-		for part := range strings.SplitSeq("config.json|"+c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
+		archtest.Names(t, c.name, err, "config.json|"+c.want)
 	}
 }
 
 func FuzzParseConfig(f *testing.F) {
 	for _, c := range []change{small(), large(), resaved(), with(small(), change{"layer_types": nil, "rope_parameters": change{}})} {
-		f.Add(gemmatest.Encode(f, c))
+		f.Add(archtest.Encode(f, c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := parse(data)
@@ -220,7 +217,7 @@ func FuzzParseConfig(f *testing.F) {
 // TestRotation has the angles of 4B: full layers turn an eighth as far as
 // their base says.
 func TestRotation(t *testing.T) {
-	cfg, err := parse(gemmatest.Encode(t, large()))
+	cfg, err := parse(archtest.Encode(t, large()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,12 +256,8 @@ func TestRotation(t *testing.T) {
 func TestSamePackage(t *testing.T) {
 	o := anemll.Options{Context: 64, Batch: 4, Chunks: 2, SplitHead: 3, Name: "x", Format: anemll.MLPackage}
 	convert := func(dir string) (map[string][32]byte, *anemll.Report) {
-		out := filepath.Join(t.TempDir(), "out")
-		report, err := anemll.Convert(t.Context(), arch.Registry{Architecture}, dir, out, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := gemmatest.Hashes(t, out)
+		out, report := archtest.Write(t, Architecture, dir, o)
+		h := testutil.Hashes(t, out)
 		delete(h, "config.json")
 		return h, report
 	}
@@ -316,7 +309,7 @@ func TestSamePackage(t *testing.T) {
 		}, nil, 1, false},
 		{"layer_types", func(c change) { c["text_config"].(change)["layer_types"] = types(4, 3) }, nil, 1, false},
 	} {
-		got, report := convert(gemmatest.Variant(t, folder("outer"), c.config, c.tensors))
+		got, report := convert(checkpointtest.Variant(t, folder("outer"), c.config, c.tensors))
 		if len(got) != len(want) {
 			t.Errorf("%s: %d files, want %d", c.name, len(got), len(want))
 		}
@@ -334,14 +327,9 @@ func TestSamePackage(t *testing.T) {
 func TestWeightsErrors(t *testing.T) {
 	text := func(key string, v any) func(change) { return func(c change) { c["text_config"].(change)[key] = v } }
 	without := func(name string) func(map[string]*safetensors.Named) {
-		return func(m map[string]*safetensors.Named) { delete(m, prefixes[0].model+name) }
+		return archtest.Without(prefixes[0].model + name)
 	}
-	for _, c := range []struct {
-		name    string
-		config  func(change)
-		tensors func(map[string]*safetensors.Named)
-		want    string
-	}{
+	archtest.TestOpen(t, Architecture, folder("outer"), []archtest.Opened{
 		{"nothing wrong", nil, nil, ""},
 		{"other width", text("intermediate_size", 14), nil, "layers.0.mlp.gate_proj.weight|[13 20]|[14 20]"},
 		{"other heads", text("head_dim", 4), nil, "layers.0.self_attn.q_proj.weight|[32 20]|[16 20]"},
@@ -350,30 +338,8 @@ func TestWeightsErrors(t *testing.T) {
 		{"no norm", nil, without("layers.3.pre_feedforward_layernorm.weight"), "layers.3.pre_feedforward_layernorm.weight|missing"},
 		{"no final norm", nil, without("norm.weight"), "language_model.model.norm.weight|missing"},
 		{"no biases", text("attention_bias", true), nil, "layers.0.self_attn.q_proj.bias|missing"},
-		{"no head", func(c change) { c["tie_word_embeddings"] = false }, nil, "tie_word_embeddings|language_model.lm_head.weight"},
-	} {
-		ck, err := checkpoint.Open(gemmatest.Variant(t, folder("outer"), c.config, c.tensors))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = Open(ck)
-		ck.Close()
-		if c.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", c.name, err)
-			}
-			continue
-		}
-		if err == nil {
-			t.Errorf("%s: no error", c.name)
-			continue
-		}
-		for part := range strings.SplitSeq(c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
-	}
+		{"no head", archtest.Set("tie_word_embeddings", false), nil, "tie_word_embeddings|language_model.lm_head.weight"},
+	})
 }
 
 // An untied head and biases are found where the checkpoint has them.
@@ -383,16 +349,16 @@ func TestWeights(t *testing.T) {
 		t.Errorf("head %s, tied %t, prefix %q", m.set.Head.Name, m.set.Tied, m.set.Prefix)
 	}
 	// Without saying so: what is there decides.
-	m = openModel(t, gemmatest.Variant(t, folder("long"), func(c change) { delete(c, "tie_word_embeddings"); delete(c, "attention_bias") }, nil))
+	m = openModel(t, checkpointtest.Variant(t, folder("long"), func(c change) { delete(c, "tie_word_embeddings"); delete(c, "attention_bias") }, nil))
 	if m.set.Tied || m.set.Layers[0].QBias == nil {
 		t.Errorf("head %s, tied %t", m.set.Head.Name, m.set.Tied)
 	}
-	m = openModel(t, gemmatest.Variant(t, folder("long"), func(c change) { delete(c, "tie_word_embeddings") }, func(m map[string]*safetensors.Named) { delete(m, "lm_head.weight") }))
+	m = openModel(t, checkpointtest.Variant(t, folder("long"), func(c change) { delete(c, "tie_word_embeddings") }, func(m map[string]*safetensors.Named) { delete(m, "lm_head.weight") }))
 	if !m.set.Tied || m.set.Head != m.set.Embed {
 		t.Errorf("head %s, tied %t", m.set.Head.Name, m.set.Tied)
 	}
 	// An untied head within the whole model.
-	m = openModel(t, gemmatest.Variant(t, folder("outer"), nil, func(m map[string]*safetensors.Named) {
+	m = openModel(t, checkpointtest.Variant(t, folder("outer"), nil, func(m map[string]*safetensors.Named) {
 		m["language_model.lm_head.weight"] = m["language_model.model.embed_tokens.weight"]
 	}))
 	if m.set.Tied || m.set.Head.Name != "language_model.lm_head.weight" {

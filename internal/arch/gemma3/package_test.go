@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"anemone/coreml"
 	"anemone/coreml/mlpackage"
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
@@ -18,6 +17,7 @@ import (
 	"anemone/internal/arch/dense"
 	"anemone/internal/arch/gemma"
 	"anemone/internal/arch/gemma/gemmatest"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/engine"
 	"anemone/internal/runner"
@@ -122,11 +122,7 @@ func TestOneUpdatePerLayer(t *testing.T) {
 // and types of every feature of every part, and their order.
 func TestContract(t *testing.T) {
 	o := anemll.Options{Context: 64, Batch: 5, Chunks: 2, SplitHead: 3, Format: anemll.MLPackage}
-	dir := filepath.Join(t.TempDir(), "out")
-	report, err := anemll.Convert(t.Context(), arch.Registry{Architecture}, folder("outer"), dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, report := archtest.Write(t, Architecture, folder("outer"), o)
 	if len(report.Aside) != 1 || !strings.HasPrefix(report.Aside[0], "vision tower (packages take text only): ") || len(report.Unused) > 0 {
 		t.Errorf("set aside: %q, not used: %q", report.Aside, report.Unused)
 	}
@@ -202,19 +198,8 @@ state model_model_kv_cache_global fp16 [1 2 64 8]
 // fp16.
 func convertHalf(t *testing.T, src string, o anemll.Options) *session.Session {
 	t.Helper()
-	p, _ := archtest.Convert(t, Architecture, src, o)
-	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) {
-		return engine.New(m, engine.Options{Numerics: engine.Float16})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	s, err := m.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	out, _ := archtest.Write(t, Architecture, src, o)
+	return archtest.Session(t, archtest.Load(t, out, engine.Float16))
 }
 
 // TestLargeStream runs a model whose residual stream leaves fp16, as that of
@@ -222,7 +207,7 @@ func convertHalf(t *testing.T, src string, o anemll.Options) *session.Session {
 // made large by the norms behind the MLPs, so that its shape stays.
 func TestLargeStream(t *testing.T) {
 	const factor = 20000
-	src := gemmatest.Variant(t, folder("text"), nil, func(m map[string]*safetensors.Named) {
+	src := checkpointtest.Variant(t, folder("text"), nil, func(m map[string]*safetensors.Named) {
 		for name, x := range m {
 			if !strings.HasSuffix(name, "post_feedforward_layernorm.weight") {
 				continue
@@ -263,7 +248,7 @@ func TestLargeStream(t *testing.T) {
 // TestEpsilon has an epsilon that counts: that of the stream's norms is scaled
 // as the stream is.
 func TestEpsilon(t *testing.T) {
-	src := gemmatest.Variant(t, folder("text"), func(c change) { c["rms_norm_eps"] = 0.3 }, nil)
+	src := checkpointtest.Variant(t, folder("text"), func(c change) { c["rms_norm_eps"] = 0.3 }, nil)
 	tokens := gemmatest.OpenGolden(t, folder("text")).Tokens
 	want := archtest.Feed(t, archtest.Reference(t, Architecture, src), tokens)
 	s := convertHalf(t, src, anemll.Options{Context: 64, Batch: 16, Chunks: 1, SplitHead: 1, Format: anemll.MLPackage})

@@ -13,9 +13,11 @@ import (
 	"testing"
 
 	"anemone/internal/anemll"
-	"anemone/internal/arch/gemma/gemmatest"
+	"anemone/internal/arch/archtest"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
+	"anemone/internal/testutil"
 )
 
 type change = map[string]any
@@ -146,11 +148,7 @@ func TestParseConfig(t *testing.T) {
 		}
 		want.Kinds = slices.Clone(want.Kinds)
 		text := base()
-		maps.Copy(text, c.text)
-		maps.DeleteFunc(text, func(k string, v any) bool {
-			_, changed := c.text[k]
-			return changed && v == nil
-		})
+		archtest.Apply(text, c.text)
 		outer := wrap(text)
 		if c.change != nil {
 			outer = c.change(outer)
@@ -158,7 +156,7 @@ func TestParseConfig(t *testing.T) {
 		if c.want != nil {
 			c.want(&want)
 		}
-		got, err := parse(gemmatest.Encode(t, outer))
+		got, err := parse(archtest.Encode(t, outer))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if !reflect.DeepEqual(*got, want) {
@@ -178,7 +176,7 @@ func TestSharing(t *testing.T) {
 		{"E2B", e2b(), 15, 13, 14, 12, 3, 12288},
 		{"E4B", e4b(), 24, 22, 23, 20, 4, 10240},
 	} {
-		cfg, err := parse(gemmatest.Encode(t, wrap(c.config)))
+		cfg, err := parse(archtest.Encode(t, wrap(c.config)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +206,7 @@ func TestSharing(t *testing.T) {
 // the first 64 turn, by powers of 512, the whole head, not of the 128 elements
 // that turn.
 func TestRotation(t *testing.T) {
-	cfg, err := parse(gemmatest.Encode(t, e2b()))
+	cfg, err := parse(archtest.Encode(t, e2b()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,18 +287,13 @@ func TestParseConfigErrors(t *testing.T) {
 		{"one rotation missing", change{"rope_parameters": change{"full_attention": change{"rope_type": "default", "rope_theta": 1e4}}}, "sliding_attention"},
 	} {
 		text := e2b()
-		maps.Copy(text, c.text)
-		maps.DeleteFunc(text, func(_ string, v any) bool { return v == nil })
-		got, err := parse(gemmatest.Encode(t, wrap(text)))
+		archtest.Apply(text, c.text)
+		got, err := parse(archtest.Encode(t, wrap(text)))
 		if err == nil {
 			t.Errorf("%s: no error, got %+v", c.name, got)
 			continue
 		}
-		for _, part := range strings.Split("config.json|"+c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
+		archtest.Names(t, c.name, err, "config.json|"+c.want)
 	}
 	for data, want := range map[string]string{
 		`{"model_type": "gemma3"}`: `"gemma3"`, `{"model_type": "gemma4"}`: "text_config", `{"model_type": "gemma4", "text_config": 3}`: "text_config", `{}`: "model_type",
@@ -312,8 +305,8 @@ func TestParseConfigErrors(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add(gemmatest.Encode(f, wrap(e2b())))
-	f.Add(gemmatest.Encode(f, e4b()))
+	f.Add(archtest.Encode(f, wrap(e2b())))
+	f.Add(archtest.Encode(f, e4b()))
 	for _, name := range random {
 		b, err := os.ReadFile(filepath.Join("testdata", name, "config.json"))
 		if err != nil {
@@ -348,8 +341,8 @@ var sharedTensors = []string{"self_attn.k_proj.weight", "self_attn.v_proj.weight
 func TestSamePackage(t *testing.T) {
 	released := filepath.Join("testdata", "released")
 	o := anemll.Options{Context: 64, Batch: 4, Chunks: 3, SplitHead: 3, Name: "x"}
-	first, report := convertWith(t, registry, released, o)
-	want := gemmatest.Hashes(t, first)
+	first, report := archtest.Write(t, Architecture, released, o)
+	want := testutil.Hashes(t, first)
 	delete(want, "config.json")
 	if len(want) < 10 {
 		t.Fatalf("a package of %d files", len(want))
@@ -397,8 +390,8 @@ func TestSamePackage(t *testing.T) {
 			m["lm_head.weight"] = &safetensors.Named{DType: "BF16", Shape: []int{1, 1}, Data: []byte{1, 2}}
 		}, "copy of the embedding as LM head: 1 tensors set aside; vision tower (packages take text only): 2 tensors set aside; keys and values of layers that read another's: 9 tensors set aside", false},
 	} {
-		dir, report := convertWith(t, registry, gemmatest.Variant(t, released, c.config, c.tensors), o)
-		got := gemmatest.Hashes(t, dir)
+		dir, report := archtest.Write(t, Architecture, checkpointtest.Variant(t, released, c.config, c.tensors), o)
+		got := testutil.Hashes(t, dir)
 		delete(got, "config.json")
 		if len(got) != len(want) {
 			t.Errorf("%s: %d files, want %d", c.name, len(got), len(want))
@@ -415,19 +408,13 @@ func TestSamePackage(t *testing.T) {
 }
 
 func TestWeightsErrors(t *testing.T) {
-	released := filepath.Join("testdata", "released")
 	text := func(key string, v any) func(change) {
 		return func(c change) { c["text_config"].(change)[key] = v }
 	}
 	without := func(name string) func(map[string]*safetensors.Named) {
-		return func(m map[string]*safetensors.Named) { delete(m, "model.language_model."+name) }
+		return archtest.Without("model.language_model." + name)
 	}
-	for _, c := range []struct {
-		name    string
-		config  func(change)
-		tensors func(map[string]*safetensors.Named)
-		want    string
-	}{
+	archtest.TestOpen(t, Architecture, filepath.Join("testdata", "released"), []archtest.Opened{
 		{"nothing wrong", nil, nil, ""},
 		{"other width", text("intermediate_size", 14), nil, "layers.0.mlp.gate_proj.weight|[13 20]|[14 20]"},
 		{"double width", text("use_double_wide_mlp", true), nil, "layers.4.mlp.gate_proj.weight|[13 20]|[26 20]"},
@@ -438,29 +425,7 @@ func TestWeightsErrors(t *testing.T) {
 		{"no scalar", nil, without("layers.3.layer_scalar"), "layers.3.layer_scalar|missing"},
 		{"no keys of its own", nil, without("layers.3.self_attn.k_proj.weight"), "layers.3.self_attn.k_proj.weight|missing"},
 		{"no embedding", nil, without("embed_tokens.weight"), "model.language_model.embed_tokens.weight|missing"},
-		{"no head", func(c change) { c["tie_word_embeddings"] = false }, nil, "tie_word_embeddings|lm_head.weight"},
-		{"no head, nothing said", func(c change) { delete(c, "tie_word_embeddings") }, nil, ""},
-	} {
-		ck, err := checkpoint.Open(gemmatest.Variant(t, released, c.config, c.tensors))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = Open(ck)
-		ck.Close()
-		if c.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", c.name, err)
-			}
-			continue
-		}
-		if err == nil {
-			t.Errorf("%s: no error", c.name)
-			continue
-		}
-		for _, part := range strings.Split(c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
-	}
+		{"no head", archtest.Set("tie_word_embeddings", false), nil, "tie_word_embeddings|lm_head.weight"},
+		{"no head, nothing said", archtest.Set("tie_word_embeddings", nil), nil, ""},
+	})
 }

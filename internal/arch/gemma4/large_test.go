@@ -18,7 +18,6 @@ import (
 	"anemone/internal/anemll"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
-	"anemone/internal/arch/gemma/gemmatest"
 	"anemone/internal/checkpoint"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
@@ -60,10 +59,10 @@ var filled = []int32{0, 5, 131072, 239674, 262143}
 func makeE2B(t *testing.T, dir string) {
 	t.Helper()
 	config := wrap(e2b())
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), gemmatest.Encode(t, config), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), archtest.Encode(t, config), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := parse(gemmatest.Encode(t, config))
+	cfg, err := parse(archtest.Encode(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}

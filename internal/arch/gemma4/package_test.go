@@ -17,6 +17,7 @@ import (
 	"anemone/internal/arch/gemma"
 	"anemone/internal/arch/gemma/gemmatest"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
 	"anemone/internal/runner"
@@ -44,16 +45,6 @@ const (
 	tinyWindow = 32
 	tinyBatch  = 16
 )
-
-func convertWith(t testing.TB, r arch.Registry, dir string, o anemll.Options) (string, *anemll.Report) {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), "out")
-	report, err := anemll.Convert(t.Context(), r, dir, out, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out, report
-}
 
 // suite has the tests of the local cache.
 func suite(t testing.TB) gemmatest.Model {
@@ -195,7 +186,7 @@ func TestContract(t *testing.T) {
 	o.SplitHead = 3
 	o.FFN = compress.Encoding{Bits: 4, Group: 8}
 	o.Embeddings = compress.Encoding{Bits: 4, Group: 8}
-	dir, _ := convertWith(t, registry, tinyDir(t), o)
+	dir, _ := archtest.Write(t, Architecture, tinyDir(t), o)
 	chunk := func(tokens, outTokens int) string {
 		return fmt.Sprintf(`in hidden_states fp16 [1 %d 128]
 in position_ids int32 [%d]
@@ -283,7 +274,7 @@ state model_model_kv_cache_global fp16 [2 2 256 64]
 // that shows.
 func TestEmbeddings(t *testing.T) {
 	for _, eps := range []float64{1e-6, 0.05} {
-		src := gemmatest.Variant(t, filepath.Join("testdata", "released"), func(c change) { c["text_config"].(change)["rms_norm_eps"] = eps }, nil)
+		src := checkpointtest.Variant(t, filepath.Join("testdata", "released"), func(c change) { c["text_config"].(change)["rms_norm_eps"] = eps }, nil)
 		o := anemll.Options{Context: 64, Batch: 4, Chunks: 1, SplitHead: 1, Format: anemll.MLPackage}
 		p, _ := archtest.Convert(t, Architecture, src, o)
 		m, err := engine.New(p.Embeddings.Model, engine.Options{})

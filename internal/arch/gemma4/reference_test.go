@@ -2,13 +2,10 @@ package gemma4
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
@@ -40,11 +37,7 @@ var random = []string{"released", "text", "long"}
 // rounded at every step; the bound is some ten times what that comes to.
 func TestReferenceGolden(t *testing.T) {
 	ref, g := tiny(t)
-	worst := archtest.Difference(archtest.Feed(t, ref, g.Tokens).Data, g.Logits.Data)
-	t.Logf("largest difference %.2g", worst)
-	if !(worst <= 1e-4) {
-		t.Errorf("largest difference of a logit %g, want at most %g", worst, 1e-4)
-	}
+	archtest.TestGolden(t, ref, g, 1e-4)
 }
 
 // The other goldens were computed in float64.
@@ -97,75 +90,9 @@ func TestObserve(t *testing.T) {
 // The tiny checkpoint's golden goes on greedily after its prompt.
 func TestGreedy(t *testing.T) {
 	ref, g := tiny(t)
-	want := g.Tokens[len(g.Prompt):]
-	if len(want) < 50 {
-		t.Fatalf("the golden goes on for %d tokens only", len(want))
-	}
-	good := func(context []int32, k int) ([]int32, error) {
-		at := min(len(context), len(g.Tokens))
-		return g.Tokens[at:min(at+k, len(g.Tokens))], nil
-	}
-	for _, c := range []struct {
-		name  string
-		draft arch.Draft
-	}{
-		{"alone", nil},
-		{"good draft", good},
-		{"draft that errs", func(context []int32, k int) ([]int32, error) {
-			guess, _ := good(context, k)
-			guess = slices.Clone(guess)
-			for i := range guess {
-				if (len(context)+i)%5 == 0 {
-					guess[i] = (guess[i] + 1) % int32(ref.VocabSize())
-				}
-			}
-			return guess, nil
-		}},
-		{"bad draft", func(context []int32, k int) ([]int32, error) { return make([]int32, k), nil }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if err := ref.Truncate(0); err != nil {
-				t.Fatal(err)
-			}
-			got, err := arch.Greedy(t.Context(), ref, g.Prompt, len(want), c.draft)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
-		})
-	}
+	archtest.TestGreedy(t, ref, g)
 }
 
 func BenchmarkForward(b *testing.B) {
-	// A real model's shape, such as bench/make_random.py writes, can be named
-	// in the environment.
-	dir := os.Getenv("ANEMONE_BENCH_CHECKPOINT")
-	if dir == "" {
-		dir = testutil.Data(b, "checkpoints", "tiny-gemma4")
-	}
-	ref := openReference(b, dir)
-	for _, n := range []int{1, 32, 150} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tokens := make([]int32, n)
-			for i := range tokens {
-				tokens[i] = int32(i*7919+1) % int32(ref.VocabSize())
-			}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			start := time.Now()
-			for b.Loop() {
-				if err := ref.Truncate(0); err != nil {
-					b.Fatal(err)
-				}
-				if err := ref.Forward(b.Context(), tokens, nil, func(int, []float32) error { return nil }); err != nil {
-					b.Fatal(err)
-				}
-			}
-			runtime.ReadMemStats(&after)
-			b.ReportMetric(float64(n*b.N)/time.Since(start).Seconds(), "tokens/s")
-			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N)/(1<<20), "MB/op")
-		})
-	}
+	archtest.BenchmarkReference(b, Architecture, tinyDir(b))
 }

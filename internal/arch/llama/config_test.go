@@ -13,6 +13,7 @@ import (
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/decoder"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
 )
 
@@ -174,24 +175,27 @@ func TestInfo(t *testing.T) {
 // Announced biases have to be there; others are not used, as transformers
 // does not. Frequencies that old checkpoints hold are no surprise.
 func TestWeights(t *testing.T) {
+	const frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq"
 	for _, c := range []struct {
-		name     string
-		old, new string // in the config
-		leave    string // tensor that is left out
-		want     string // parts of the error
-		unused   int
+		name   string
+		config change
+		leave  string // tensor that is left out
+		want   string // parts of the error
+		unused int
 	}{
-		{"nothing wrong", "", "", "", "", 1},
-		{"no bias of q", "", "", "model.layers.1.self_attn.q_proj.bias", "model.layers.1.self_attn.q_proj.bias|missing", 0},
-		{"no bias of o", "", "", "model.layers.0.self_attn.o_proj.bias", "model.layers.0.self_attn.o_proj.bias|missing", 0},
-		{"no bias of the MLP", "", "", "model.layers.1.mlp.up_proj.bias", "model.layers.1.mlp.up_proj.bias|missing", 0},
-		{"attention without", `"attention_bias": true`, `"attention_bias": false`, "", "", 1 + 2*4},
-		{"MLP without", `"mlp_bias": true`, `"mlp_bias": false`, "", "", 1 + 2*3},
-		{"no head", "", "", "lm_head.weight", "tie_word_embeddings|lm_head.weight", 0},
-		{"another vocabulary", `"vocab_size": 41`, `"vocab_size": 48`, "", "model.embed_tokens.weight|[41 18]|[48 18]", 0},
+		{"nothing wrong", nil, "", "", 1},
+		{"no bias of q", nil, "model.layers.1.self_attn.q_proj.bias", "model.layers.1.self_attn.q_proj.bias|missing", 0},
+		{"no bias of o", nil, "model.layers.0.self_attn.o_proj.bias", "model.layers.0.self_attn.o_proj.bias|missing", 0},
+		{"no bias of the MLP", nil, "model.layers.1.mlp.up_proj.bias", "model.layers.1.mlp.up_proj.bias|missing", 0},
+		{"attention without", change{"attention_bias": false}, "", "", 1 + 2*4},
+		{"MLP without", change{"mlp_bias": false}, "", "", 1 + 2*3},
+		{"no head", nil, "lm_head.weight", "tie_word_embeddings|lm_head.weight", 0},
+		{"another vocabulary", change{"vocab_size": 48}, "", "model.embed_tokens.weight|[41 18]|[48 18]", 0},
 	} {
-		dir := archtest.Altered(t, "testdata/linear-biases", c.old, c.new, c.leave,
-			safetensors.Named{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: safetensors.F32, Shape: []int{3}, Data: make([]byte, 12)})
+		dir := checkpointtest.Variant(t, "testdata/linear-biases", func(m map[string]any) { archtest.Apply(m, c.config) }, func(m map[string]*safetensors.Named) {
+			delete(m, c.leave)
+			m[frequencies] = &safetensors.Named{DType: safetensors.F32, Shape: []int{3}, Data: make([]byte, 12)}
+		})
 		ck, err := checkpoint.Open(dir)
 		if err != nil {
 			t.Fatal(err)

@@ -162,42 +162,19 @@ func TestWeightsThatMayMiss(t *testing.T) {
 }
 
 func TestWeightsErrors(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		old, new string // in the config
-		without  string // tensor that is left out
-		want     string
-	}{
-		{"nothing wrong", "", "", "", ""},
-		{"other width", `"intermediate_size": 37`, `"intermediate_size": 38`, "", "mlp.gate_proj.weight|[37 24]|[38 24]"},
-		{"other heads", `"head_dim": 10`, `"head_dim": 20`, "", "self_attn.q_proj.weight|[80 24]|[160 24]"},
-		{"other vocabulary", `"vocab_size": 77`, `"vocab_size": 78`, "", "model.embed_tokens.weight|[77 24]|[78 24]"},
-		{"more layers", `"num_hidden_layers": 3`, `"num_hidden_layers": 4`, "", "layer_types"},
-		{"no tensor", "", "", "model.layers.1.self_attn.k_norm.weight", "model.layers.1.self_attn.k_norm.weight|missing"},
-		{"no announced bias", "", "", "model.layers.2.self_attn.o_proj.bias", "model.layers.2.self_attn.o_proj.bias|missing"},
-		{"no other bias", "", "", "model.layers.2.mlp.up_proj.bias", ""},
-		{"no final norm", "", "", "model.norm.weight", "model.norm.weight|missing"},
-		{"no head", "", "", "lm_head.weight", "tie_word_embeddings|lm_head.weight"},
-		{"no head, nothing said", `"tie_word_embeddings": false`, `"tie_word_embeddings": null`, "lm_head.weight", ""},
-	} {
-		ck, err := checkpoint.Open(archtest.Altered(t, "testdata/bias-untied", c.old, c.new, c.without))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = Open(ck)
-		ck.Close()
-		if c.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", c.name, err)
-			}
-			continue
-		}
-		if err == nil {
-			t.Errorf("%s: no error", c.name)
-			continue
-		}
-		archtest.Names(t, c.name, err, c.want)
-	}
+	archtest.TestOpen(t, Architecture, "testdata/bias-untied", []archtest.Opened{
+		{"nothing wrong", nil, nil, ""},
+		{"other width", archtest.Set("intermediate_size", 38), nil, "mlp.gate_proj.weight|[37 24]|[38 24]"},
+		{"other heads", archtest.Set("head_dim", 20), nil, "self_attn.q_proj.weight|[80 24]|[160 24]"},
+		{"other vocabulary", archtest.Set("vocab_size", 78), nil, "model.embed_tokens.weight|[77 24]|[78 24]"},
+		{"more layers", archtest.Set("num_hidden_layers", 4), nil, "layer_types"},
+		{"no tensor", nil, archtest.Without("model.layers.1.self_attn.k_norm.weight"), "model.layers.1.self_attn.k_norm.weight|missing"},
+		{"no announced bias", nil, archtest.Without("model.layers.2.self_attn.o_proj.bias"), "model.layers.2.self_attn.o_proj.bias|missing"},
+		{"no other bias", nil, archtest.Without("model.layers.2.mlp.up_proj.bias"), ""},
+		{"no final norm", nil, archtest.Without("model.norm.weight"), "model.norm.weight|missing"},
+		{"no head", nil, archtest.Without("lm_head.weight"), "tie_word_embeddings|lm_head.weight"},
+		{"no head, nothing said", archtest.Set("tie_word_embeddings", nil), archtest.Without("lm_head.weight"), ""},
+	})
 }
 
 // The checkpoint that the repository carries is in the form of transformers

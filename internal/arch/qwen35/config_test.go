@@ -3,14 +3,15 @@ package qwen35
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"anemone/internal/arch/archtest"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/testutil"
 )
@@ -38,28 +39,27 @@ const (
 
 type change = map[string]any
 
-// edit returns a config with keys replaced, in the text_config where the key
-// begins with a dot; a nil value removes the key.
+// apply makes changes of a config, in the text_config where the key begins with
+// a dot; a nil value removes the key.
+func apply(config, changes change) {
+	for k, v := range changes {
+		in := config
+		if strings.HasPrefix(k, ".") {
+			in, k = config["text_config"].(change), k[1:]
+		}
+		archtest.Apply(in, change{k: v})
+	}
+}
+
+// edit returns a config with changes.
 func edit(t testing.TB, config string, changes change) []byte {
 	t.Helper()
 	var m change
 	if err := json.Unmarshal([]byte(config), &m); err != nil {
 		t.Fatal(err)
 	}
-	for k, v := range changes {
-		in := m
-		if strings.HasPrefix(k, ".") {
-			in, k = m["text_config"].(change), k[1:]
-		}
-		if in[k] = v; v == nil {
-			delete(in, k)
-		}
-	}
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	apply(m, changes)
+	return archtest.Encode(t, m)
 }
 
 // flat returns the text_config of a config alone.
@@ -71,20 +71,10 @@ func flat(t testing.TB, config string, changes change) []byte {
 	}
 	text := m["text_config"].(change)
 	maps.Copy(text, changes)
-	b, err := json.Marshal(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return archtest.Encode(t, text)
 }
 
-func parse(data []byte) (*Config, error) {
-	c, err := checkpoint.ParseConfig("config.json", data)
-	if err != nil {
-		return nil, err
-	}
-	return ParseConfig(c)
-}
+func parse(data []byte) (*Config, error) { return archtest.Parse(data, ParseConfig) }
 
 func every(n, of int) []bool {
 	full := make([]bool, of)
@@ -194,11 +184,7 @@ func TestParseConfigErrors(t *testing.T) {
 			t.Errorf("%s: no error, got %+v", c.name, got)
 			continue
 		}
-		for _, part := range strings.Split("config.json|"+c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
+		archtest.Names(t, c.name, err, "config.json|"+c.want)
 	}
 }
 
@@ -221,43 +207,54 @@ func FuzzParseConfig(f *testing.F) {
 	})
 }
 
-// variant copies a random checkpoint with changes to its tensors and config.
-func variant(t *testing.T, name string, config change, change func(map[string]*safetensors.Named), meta map[string]string) string {
-	t.Helper()
-	src, dir := filepath.Join("testdata", name), t.TempDir()
-	b, err := os.ReadFile(filepath.Join(src, "config.json"))
-	if err != nil {
+// TestWeightErrors: each error names the tensor.
+func TestWeightErrors(t *testing.T) {
+	type tensors = map[string]*safetensors.Named
+	remove := archtest.Without
+	config := func(c change) func(change) { return func(m change) { apply(m, c) } }
+	for name, cases := range map[string][]archtest.Opened{
+		"flat-untied": {
+			{"no embeddings", nil, remove("model.embed_tokens.weight"), "model.language_model.embed_tokens.weight|model.embed_tokens.weight"},
+			{"a convolution of MLX", nil, func(m tensors) {
+				x := m["model.layers.0.linear_attn.conv1d.weight"]
+				x.Shape = []int{x.Shape[0], x.Shape[2], 1}
+			}, "conv1d.weight|want [108 1 3]"},
+			{"no head", nil, remove("lm_head.weight"), "tie_word_embeddings is false|lm_head.weight"},
+			{"a key and value head more", config(change{"num_key_value_heads": 3}), nil, "layers.1.self_attn.k_proj.weight|want [60 18]"},
+		},
+		"nested-linear": {
+			{"no convolution", nil, remove("model.language_model.layers.1.linear_attn.conv1d.weight"), `"model.language_model.layers.1.linear_attn.conv1d.weight"|missing`},
+			{"a layer more in the config", config(change{".num_hidden_layers": 3, ".layer_types": nil}), nil, "layers.2.input_layernorm.weight|missing"},
+		},
+		"moe-split": {
+			{"one expert less", nil, remove("model.layers.2.mlp.experts.4.up_proj.weight"), `"model.layers.2.mlp.experts.4.up_proj.weight"|missing`},
+			{"experts twice", nil, func(m tensors) { m["model.layers.0.mlp.experts.gate_up_proj"] = m["model.embed_tokens.weight"] }, "experts.gate_up_proj|experts.0.gate_proj.weight|same experts"},
+		},
+		"moe-fused": {
+			{"no experts", nil, remove("model.language_model.layers.1.mlp.experts.gate_up_proj"), "layers.1.mlp.experts.gate_up_proj|layers.1.mlp.experts.0.gate_proj.weight"},
+			{"half the experts", nil, remove("model.language_model.layers.1.mlp.experts.down_proj"), `"model.language_model.layers.1.mlp.experts.down_proj"|missing`},
+			{"experts along the wrong axis", nil, func(m tensors) {
+				x := m["model.language_model.layers.0.mlp.experts.gate_up_proj"]
+				x.Shape = []int{5, 16, 14}
+			}, "experts.gate_up_proj|want [5 14 16]"},
+			{"more experts in the config", config(change{".num_experts": 6}), nil, "mlp.gate.weight|want [6 16]"},
+		},
+	} {
+		archtest.TestOpen(t, Architecture, filepath.Join("testdata", name), cases)
+	}
+}
+
+// TestMLX: a checkpoint that says it was made for MLX is refused, whatever its
+// tensors are.
+func TestMLX(t *testing.T) {
+	dir := checkpointtest.Variant(t, "testdata/flat-untied", nil, nil)
+	one := []safetensors.Named{{Name: "x", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}}
+	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), one, map[string]string{"format": "mlx"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), edit(t, string(b), config), 0o644); err != nil {
-		t.Fatal(err)
+	if _, err := open(t, dir); err == nil || !strings.Contains(err.Error(), "MLX") {
+		t.Errorf("error %v, want one about MLX", err)
 	}
-	f, err := safetensors.Open(filepath.Join(src, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	tensors := map[string]*safetensors.Named{}
-	for _, i := range f.Tensors() {
-		data, err := f.Bytes(i.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tensors[i.Name] = &safetensors.Named{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: slices.Clone(data)}
-	}
-	if change != nil {
-		change(tensors)
-	}
-	var list []safetensors.Named
-	for _, n := range slices.Sorted(maps.Keys(tensors)) {
-		x := *tensors[n]
-		x.Name = n
-		list = append(list, x)
-	}
-	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), list, meta); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func open(t *testing.T, dir string) (*Model, error) {
@@ -272,50 +269,6 @@ func open(t *testing.T, dir string) (*Model, error) {
 		return nil, err
 	}
 	return m.(*Model), nil
-}
-
-// TestWeightErrors: each error names the tensor.
-func TestWeightErrors(t *testing.T) {
-	type tensors = map[string]*safetensors.Named
-	remove := func(name string) func(tensors) { return func(m tensors) { delete(m, name) } }
-	for _, c := range []struct {
-		name, checkpoint string
-		config           change
-		change           func(tensors)
-		meta             map[string]string
-		want             string
-	}{
-		{"no embeddings", "flat-untied", nil, remove("model.embed_tokens.weight"), nil, "model.language_model.embed_tokens.weight|model.embed_tokens.weight"},
-		{"no convolution", "nested-linear", nil, remove("model.language_model.layers.1.linear_attn.conv1d.weight"), nil, `"model.language_model.layers.1.linear_attn.conv1d.weight"|missing`},
-		{"a convolution of MLX", "flat-untied", nil, func(m tensors) {
-			x := m["model.layers.0.linear_attn.conv1d.weight"]
-			x.Shape = []int{x.Shape[0], x.Shape[2], 1}
-		}, nil, "conv1d.weight|want [108 1 3]"},
-		{"a checkpoint of MLX", "flat-untied", nil, nil, map[string]string{"format": "mlx"}, "MLX"},
-		{"no head", "flat-untied", nil, remove("lm_head.weight"), nil, "tie_word_embeddings is false|lm_head.weight"},
-		{"one expert less", "moe-split", nil, remove("model.layers.2.mlp.experts.4.up_proj.weight"), nil, `"model.layers.2.mlp.experts.4.up_proj.weight"|missing`},
-		{"no experts", "moe-fused", nil, remove("model.language_model.layers.1.mlp.experts.gate_up_proj"), nil, "layers.1.mlp.experts.gate_up_proj|layers.1.mlp.experts.0.gate_proj.weight"},
-		{"half the experts", "moe-fused", nil, remove("model.language_model.layers.1.mlp.experts.down_proj"), nil, `"model.language_model.layers.1.mlp.experts.down_proj"|missing`},
-		{"experts twice", "moe-split", nil, func(m tensors) { m["model.layers.0.mlp.experts.gate_up_proj"] = m["model.embed_tokens.weight"] }, nil, "experts.gate_up_proj|experts.0.gate_proj.weight|same experts"},
-		{"experts along the wrong axis", "moe-fused", nil, func(m tensors) {
-			x := m["model.language_model.layers.0.mlp.experts.gate_up_proj"]
-			x.Shape = []int{5, 16, 14}
-		}, nil, "experts.gate_up_proj|want [5 14 16]"},
-		{"more experts in the config", "moe-fused", change{".num_experts": 6}, nil, nil, "mlp.gate.weight|want [6 16]"},
-		{"a layer more in the config", "nested-linear", change{".num_hidden_layers": 3, ".layer_types": nil}, nil, nil, "layers.2.input_layernorm.weight|missing"},
-		{"a key and value head more", "flat-untied", change{"num_key_value_heads": 3}, nil, nil, "layers.1.self_attn.k_proj.weight|want [60 18]"},
-	} {
-		_, err := open(t, variant(t, c.checkpoint, c.config, c.change, c.meta))
-		if err == nil {
-			t.Errorf("%s: no error", c.name)
-			continue
-		}
-		for _, part := range strings.Split(c.want, "|") {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: error %q does not name %q", c.name, err, part)
-			}
-		}
-	}
 }
 
 // TestTying: which head is used, by what the levels of the config say and by
@@ -336,7 +289,8 @@ func TestTying(t *testing.T) {
 		if c.head {
 			add = head
 		}
-		m, err := open(t, variant(t, "nested-linear", change{"tie_word_embeddings": c.outer, ".tie_word_embeddings": c.text}, add, nil))
+		says := func(m change) { apply(m, change{"tie_word_embeddings": c.outer, ".tie_word_embeddings": c.text}) }
+		m, err := open(t, checkpointtest.Variant(t, "testdata/nested-linear", says, add))
 		got := "error"
 		if err == nil {
 			got = map[bool]string{true: "tied", false: "head"}[m.set.Tied]
@@ -352,14 +306,7 @@ func TestTying(t *testing.T) {
 
 // TestBothPrecisions: A_log and the gated norm may be F32 or what the rest is.
 func TestBothPrecisions(t *testing.T) {
-	fused, err := open(t, testutil.Data(t, "checkpoints", "tiny-qwen35-moe-fused"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := open(t, testutil.Data(t, "checkpoints", "tiny-qwen35"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fused, plain := openModel(t, testutil.Data(t, "checkpoints", "tiny-qwen35-moe-fused")), openModel(t, testutil.Data(t, "checkpoints", "tiny-qwen35"))
 	a, b := fused.set.Layers[0].Delta, plain.set.Layers[0].Delta
 	if a.ALog.DType != safetensors.F32 || a.Norm.DType != safetensors.F32 || a.DTBias.DType != safetensors.BF16 || b.ALog.DType != safetensors.BF16 {
 		t.Errorf("types %v, %v, %v and %v", a.ALog.DType, a.Norm.DType, a.DTBias.DType, b.ALog.DType)

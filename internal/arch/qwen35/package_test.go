@@ -1,113 +1,52 @@
 package qwen35
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"io/fs"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"anemone/coreml"
 	"anemone/coreml/mlpackage"
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
+	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
-	"anemone/internal/runner"
 	"anemone/internal/session"
 	"anemone/internal/testutil"
 	"anemone/mil"
 )
 
-var registry = arch.Registry{Architecture}
-
 func convert(t testing.TB, dir string, o anemll.Options) (string, *anemll.Report) {
 	t.Helper()
 	o.Format, o.Name = anemll.MLPackage, "test"
-	out := filepath.Join(t.TempDir(), "out")
-	report, err := anemll.Convert(t.Context(), registry, dir, out, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out, report
+	return archtest.Write(t, Architecture, dir, o)
 }
 
 // load opens a package in the engine and returns an empty session.
 func load(t testing.TB, dir string, n engine.Numerics) (*anemll.Package, *session.Session) {
 	t.Helper()
-	m := loadModel(t, dir, n)
-	return m.Package(), newSession(t, m)
-}
-
-func loadModel(t testing.TB, dir string, n engine.Numerics) *session.Model {
-	t.Helper()
-	p, err := anemll.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	if len(p.Problems) > 0 {
-		t.Errorf("the package has problems: %q", p.Problems)
-	}
-	m, err := session.Load(p, func(m *coreml.Model) (runner.Model, error) { return engine.New(m, engine.Options{Numerics: n}) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
-
-func newSession(t testing.TB, m *session.Model) *session.Session {
-	t.Helper()
-	s, err := m.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// each feeds tokens and returns the logits after those for which there are
-// any, in rows of the tokens' positions; the others are zero.
-func each(t testing.TB, s *session.Session, tokens []int32, mode session.Mode) (logits dense.Matrix, at []int) {
-	t.Helper()
-	first := s.Pos()
-	err := s.Each(t.Context(), tokens, mode, func(pos int, l []float32) error {
-		if logits.Data == nil {
-			logits = dense.New(len(tokens), len(l))
-		}
-		copy(logits.Row(pos-first), l)
-		at = append(at, pos-first)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return logits, at
-}
-
-func cosine(a, b []float32) float64 {
-	return dense.Dot(a, b) / math.Sqrt(dense.Dot(a, a)*dense.Dot(b, b))
+	m := archtest.Load(t, dir, n)
+	return m.Package(), archtest.Session(t, m)
 }
 
 // holds holds logits at some positions to the golden's: the lowest cosine and
 // the mean, and how many best tokens may differ.
-func holds(t *testing.T, what string, g golden, logits dense.Matrix, at []int, lowest, mean float64, others int) {
+func holds(t *testing.T, what string, g archtest.Golden, logits dense.Matrix, at []int, lowest, mean float64, others int) {
 	t.Helper()
 	low, sum, diff, wrong := 1.0, 0.0, 0.0, 0
 	for _, i := range at {
-		c := cosine(logits.Row(i), g.logits.Row(i))
-		low, sum, diff = min(low, c), sum+c, max(diff, difference(logits.Row(i), g.logits.Row(i)))
+		c := archtest.Cosine(logits.Row(i), g.Logits.Row(i))
+		low, sum, diff = min(low, c), sum+c, max(diff, archtest.Difference(logits.Row(i), g.Logits.Row(i)))
 		a, err := arch.Argmax(logits.Row(i))
 		if err != nil {
 			t.Fatalf("%s: token %d: %v", what, i, err)
 		}
-		if b, _ := arch.Argmax(g.logits.Row(i)); a != b {
+		if b, _ := arch.Argmax(g.Logits.Row(i)); a != b {
 			wrong++
 		}
 	}
@@ -125,7 +64,7 @@ var modes = map[session.Mode]string{session.Contract: "contract", session.InferO
 // layers, each has layers of one kind and reads states that it does not use.
 func TestPackageGolden(t *testing.T) {
 	for _, c := range trained {
-		g := openGolden(t, testutil.Data(t, "goldens", c.golden))
+		g := archtest.OpenGolden(t, testutil.Data(t, "goldens", c.golden))
 		options := []anemll.Options{{Batch: 64, Chunks: 1}, {Batch: 32, Chunks: 3}, {Batch: 64, Chunks: 4, GDNChunk: 16}}
 		if testing.Short() {
 			options = options[:1]
@@ -140,7 +79,7 @@ func TestPackageGolden(t *testing.T) {
 				_, s := load(t, dir, n)
 				for mode, name := range modes {
 					s.Reset()
-					logits, at := each(t, s, g.tokens, mode)
+					logits, at := archtest.Each(t, s, g.Tokens, mode)
 					lowest, mean, others := 0.9999, 0.9999, 0
 					if n == engine.Float16 {
 						lowest, mean, others = 0.999, 0.9999, 2
@@ -157,7 +96,7 @@ func TestPackageGolden(t *testing.T) {
 // two, three values for a key, chunks of the delta rule of any size.
 func TestPackageRandom(t *testing.T) {
 	for _, name := range random {
-		g := openGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
+		g := archtest.OpenGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
 		for _, o := range []anemll.Options{
 			{Batch: 33, Chunks: 1}, // of which the chunk is all
 			{Batch: 8, Chunks: 2},
@@ -172,7 +111,7 @@ func TestPackageRandom(t *testing.T) {
 			p, s := load(t, dir, engine.Float32)
 			for mode, how := range modes {
 				s.Reset()
-				logits, at := each(t, s, g.tokens, mode)
+				logits, at := archtest.Each(t, s, g.Tokens, mode)
 				what := fmt.Sprintf("%s, batch %d, delta chunk %d, %s", name, o.Batch, p.Meta.GDNChunkSize, how)
 				holds(t, what, g, logits, at, 0.9999, 0.9999, 0)
 				checkStates(t, what, name, g, s)
@@ -183,7 +122,7 @@ func TestPackageRandom(t *testing.T) {
 
 // checkStates compares the states after the golden's last token with the
 // golden's memories.
-func checkStates(t *testing.T, what, name string, g golden, s *session.Session) {
+func checkStates(t *testing.T, what, name string, g archtest.Golden, s *session.Session) {
 	t.Helper()
 	c := openModel(t, filepath.Join("testdata", name)).cfg
 	state := func(name string) []float32 {
@@ -196,12 +135,12 @@ func checkStates(t *testing.T, what, name string, g golden, s *session.Session) 
 	memory, conv := state(gdnState), state(convState)
 	n, m := (c.Kernel-1)*c.ConvSize(), c.ValueHeads*c.KeyDim*c.ValueDim
 	for j, l := range c.LinearLayers() {
-		want := g.matrix(t, fmt.Sprintf("memory.%d", l)).Clone().Data
+		want := g.Matrix(t, fmt.Sprintf("memory.%d", l)).Clone().Data
 		for i := range want {
 			want[i] *= float32(math.Sqrt(float64(c.KeyDim)))
 		}
 		for part, x := range map[string][2][]float32{
-			"memory": {memory[j*m : (j+1)*m], want}, "conv": {conv[j*n : (j+1)*n], g.matrix(t, fmt.Sprintf("conv.%d", l)).Data},
+			"memory": {memory[j*m : (j+1)*m], want}, "conv": {conv[j*n : (j+1)*n], g.Matrix(t, fmt.Sprintf("conv.%d", l)).Data},
 		} {
 			// Weights are rounded to fp16.
 			if d := relative(x[0], x[1]); !(d <= 2e-3) {
@@ -267,7 +206,7 @@ func TestPrefillIsInfer(t *testing.T) {
 				_, s := load(t, dir, engine.Float32)
 				if single == nil {
 					for part := range slices.Chunk(ids, batch) {
-						each(t, s, part, session.InferOnly)
+						archtest.Each(t, s, part, session.InferOnly)
 						single = append(single, snapshot(t, s))
 					}
 					s.Reset()
@@ -289,7 +228,7 @@ func TestPrefillIsInfer(t *testing.T) {
 				}
 			}
 			for i := range last {
-				if d := difference(last[i], last[0]); !(d <= 1e-3) {
+				if d := archtest.Difference(last[i], last[0]); !(d <= 1e-3) {
 					t.Errorf("%s, %v: logits of delta chunks %d and %d differ by %g", c.checkpoint, e, sizes[0], sizes[i], d)
 				}
 			}
@@ -310,9 +249,9 @@ func TestPromptLengths(t *testing.T) {
 	lengths := []int{1, 2, 3, 4, 5, 31, 32, 33, 34, 63, 64, 65, 96, 97, 127, 128, 129, 130}
 	for _, c := range trained {
 		dir, _ := convert(t, testutil.Data(t, "checkpoints", c.checkpoint), anemll.Options{Context: 256, Batch: batch, Chunks: 2})
-		m := loadModel(t, dir, engine.Float32)
-		a, b := newSession(t, m), newSession(t, m)
-		want, _ := each(t, a, ids, session.InferOnly)
+		m := archtest.Load(t, dir, engine.Float32)
+		a, b := archtest.Session(t, m), archtest.Session(t, m)
+		want, _ := archtest.Each(t, a, ids, session.InferOnly)
 		for _, n := range lengths {
 			a.Reset()
 			b.Reset()
@@ -320,7 +259,7 @@ func TestPromptLengths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := difference(got, want.Row(n-1)); !(d <= 1e-3) {
+			if d := archtest.Difference(got, want.Row(n-1)); !(d <= 1e-3) {
 				t.Errorf("%s: after a prompt of %d the logits differ by %g", c.checkpoint, n, d)
 			}
 			// Something else elsewhere.
@@ -330,29 +269,11 @@ func TestPromptLengths(t *testing.T) {
 			if got, err = a.Feed(t.Context(), ids[n:n+1]); err != nil {
 				t.Fatal(err)
 			}
-			if d := difference(got, want.Row(n)); !(d <= 1e-3) {
+			if d := archtest.Difference(got, want.Row(n)); !(d <= 1e-3) {
 				t.Errorf("%s: a token after a prompt of %d the logits differ by %g", c.checkpoint, n, d)
 			}
 		}
 	}
-}
-
-func hashes(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	h := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(dir, path)
-		h[filepath.ToSlash(rel)] = fmt.Sprintf("%x", sha256.Sum256(b))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
 }
 
 // TestFusedIsSplit: how a checkpoint holds its experts makes no difference to
@@ -362,7 +283,7 @@ func TestFusedIsSplit(t *testing.T) {
 	compare := func(t *testing.T, fused, split string, whole bool) {
 		a, _ := convert(t, fused, o)
 		b, _ := convert(t, split, o)
-		x, y := hashes(t, a), hashes(t, b)
+		x, y := testutil.Hashes(t, a), testutil.Hashes(t, b)
 		for name := range x {
 			if !whole && !strings.HasSuffix(name, "weight.bin") {
 				continue // the prefixes of the names differ, and config.json
@@ -419,7 +340,7 @@ func TestMeta(t *testing.T) {
 		if got := fmt.Sprint(r.Aside); got != c.aside || len(r.Unused) > 0 {
 			t.Errorf("%s: set aside %s, unused %q, want %s", c.checkpoint, got, r.Unused, c.aside)
 		}
-		each(t, s, []int32{1, 2}, session.InferOnly)
+		archtest.Each(t, s, []int32{1, 2}, session.InferOnly)
 		if s.CanRewind(1) || s.Rewind(0) == nil {
 			t.Errorf("%s: the session says that it can be rewound", c.checkpoint)
 		}
@@ -587,7 +508,7 @@ func TestHalvedGates(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.Float32(want, q.Len()-hidden)
-			if !same(got, scaled(want, 0.5)) {
+			if !archtest.Same(got, scaled(want, 0.5)) {
 				t.Errorf("%s: the gate of layer %d is not half of its rows", c.checkpoint, i)
 			}
 		}
@@ -606,7 +527,7 @@ func TestOptionErrors(t *testing.T) {
 		c.o.Context = 128
 		for _, chunks := range []int{0, 1} {
 			c.o.Chunks = chunks
-			_, err := anemll.Convert(t.Context(), registry, testutil.Data(t, "checkpoints", "tiny-qwen35"), filepath.Join(t.TempDir(), "out"), c.o)
+			_, err := anemll.Convert(t.Context(), arch.Registry{Architecture}, testutil.Data(t, "checkpoints", "tiny-qwen35"), filepath.Join(t.TempDir(), "out"), c.o)
 			for _, part := range strings.Split(c.want, "|") {
 				if err == nil || !strings.Contains(err.Error(), part) {
 					t.Errorf("%+v: error %v does not say %q", c.o, err, part)

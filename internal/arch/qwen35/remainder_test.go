@@ -13,6 +13,7 @@ import (
 
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
+	"anemone/internal/arch/archtest"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
 	"anemone/internal/session"
@@ -54,7 +55,7 @@ func TestRemainderCalls(t *testing.T) {
 			}
 			single := map[int]map[string][]float32{} // after so many tokens one by one
 			for _, n := range lengths {
-				each(t, s, ids[s.Pos():n], session.InferOnly)
+				archtest.Each(t, s, ids[s.Pos():n], session.InferOnly)
 				single[n] = snapshot(t, s)
 			}
 			for _, n := range lengths {
@@ -76,13 +77,13 @@ func TestRemainderCalls(t *testing.T) {
 // logits, with every result rounded to fp16 and not.
 func TestRemainderGolden(t *testing.T) {
 	for _, c := range trained {
-		g := openGolden(t, testutil.Data(t, "goldens", c.golden))
+		g := archtest.OpenGolden(t, testutil.Data(t, "goldens", c.golden))
 		dir, _ := convert(t, testutil.Data(t, "checkpoints", c.checkpoint), anemll.Options{Context: 256, Batch: 64, Chunks: 2, Remainders: []int{32, 16, 4, 2}})
 		for _, n := range []engine.Numerics{engine.Float32, engine.Float16} {
 			_, s := load(t, dir, n)
-			for _, length := range []int{63, 127, len(g.tokens)} {
+			for _, length := range []int{63, 127, len(g.Tokens)} {
 				s.Reset()
-				logits, at := each(t, s, g.tokens[:length], session.Contract)
+				logits, at := archtest.Each(t, s, g.Tokens[:length], session.Contract)
 				lowest, mean, others := 0.9999, 0.9999, 0
 				if n == engine.Float16 {
 					lowest, mean, others = 0.999, 0.9999, 2
@@ -138,8 +139,8 @@ func TestRemainderWeights(t *testing.T) {
 		for mode, tokens := range map[session.Mode][]int32{session.InferOnly: ids, session.Contract: ids[:65]} {
 			a.Reset()
 			b.Reset()
-			x, _ := each(t, a, tokens, mode)
-			y, _ := each(t, b, tokens, mode)
+			x, _ := archtest.Each(t, a, tokens, mode)
+			y, _ := archtest.Each(t, b, tokens, mode)
 			if !slices.Equal(x.Data, y.Data) {
 				t.Errorf("%s: other logits, %s", c.checkpoint, modes[mode])
 			}
@@ -170,14 +171,14 @@ func BenchmarkRemainder(b *testing.B) {
 	}
 	e := compress.Encoding{Bits: 4, Group: 8}
 	dir, _ := convert(b, checkpoint, anemll.Options{Context: 512, Batch: batch, Chunks: 1, Remainders: []int{16, 4}, FFN: e, Head: e})
-	m := loadModel(b, dir, engine.Float32)
+	m := archtest.Load(b, dir, engine.Float32)
 	p := m.Package()
 	all := p.Remainders
 	p.Remainders = nil // of the sessions made from here on
-	without := newSession(b, m)
+	without := archtest.Session(b, m)
 	for n := 1; n <= len(all); n++ {
 		p.Remainders = all[:n]
-		with := newSession(b, m)
+		with := archtest.Session(b, m)
 		name := "by"
 		for _, f := range p.Remainders {
 			name += fmt.Sprintf("-%d", f.Tokens)

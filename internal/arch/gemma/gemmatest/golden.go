@@ -1,8 +1,6 @@
 package gemmatest
 
 import (
-	"encoding/binary"
-	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -10,7 +8,6 @@ import (
 	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
-	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/session"
 )
 
@@ -32,54 +29,19 @@ type Golden struct {
 // with hidden_position [k], without which it is of the positions of the logits.
 func OpenGolden(t testing.TB, dir string) Golden {
 	t.Helper()
-	f, err := safetensors.Open(filepath.Join(dir, "golden.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	words := func(name string) (list []uint32, cols int) {
-		info, ok := f.Lookup(name)
-		if !ok {
-			return nil, 0
-		}
-		if info.DType != safetensors.F32 && info.DType != safetensors.I32 {
-			t.Fatalf("%s: %s has type %s, want 32 bits", f.Path(), name, info.DType)
-		}
-		b, err := f.Bytes(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for ; len(b) > 0; b = b[4:] {
-			list = append(list, binary.LittleEndian.Uint32(b))
-		}
-		return list, info.Shape[len(info.Shape)-1]
-	}
-	matrix := func(name string) dense.Matrix {
-		list, cols := words(name)
-		if cols == 0 {
-			t.Fatalf("%s: no matrix %s", f.Path(), name)
-		}
-		m := dense.New(len(list)/cols, cols)
-		for i, w := range list {
-			m.Data[i] = math.Float32frombits(w)
-		}
-		return m
-	}
+	f := archtest.OpenTensors(t, filepath.Join(dir, "golden.safetensors"))
 	positions := func(name string, or []int) []int {
-		list, cols := words(name)
-		if cols == 0 {
+		list := f.Ints(t, name)
+		if list == nil {
 			return or
 		}
 		at := make([]int, len(list))
-		for i, w := range list {
-			at[i] = int(w)
+		for i, p := range list {
+			at[i] = int(p)
 		}
 		return at
 	}
-	g := Golden{Hidden: matrix("hidden"), Logits: matrix("logits")}
-	for _, id := range positions("tokens", nil) {
-		g.Tokens = append(g.Tokens, int32(id))
-	}
+	g := Golden{Tokens: f.Ints(t, "tokens"), Hidden: f.Matrix(t, "hidden"), Logits: f.Matrix(t, "logits")}
 	all := make([]int, len(g.Tokens))
 	for i := range all {
 		all[i] = i
@@ -87,7 +49,7 @@ func OpenGolden(t testing.TB, dir string) Golden {
 	g.At = positions("position", all)
 	g.HiddenAt = positions("hidden_position", g.At)
 	if len(g.At) == 0 || g.Logits.Rows != len(g.At) || len(g.HiddenAt) == 0 || g.Hidden.Rows%len(g.HiddenAt) != 0 {
-		t.Fatalf("%s: %d tokens, %d positions, logits of %d, %d rows of hidden states", f.Path(), len(g.Tokens), len(g.At), g.Logits.Rows, g.Hidden.Rows)
+		t.Fatalf("%s: %d tokens, %d positions, logits of %d, %d rows of hidden states", dir, len(g.Tokens), len(g.At), g.Logits.Rows, g.Hidden.Rows)
 	}
 	return g
 }

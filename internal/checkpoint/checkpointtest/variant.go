@@ -1,10 +1,9 @@
-package gemmatest
+// Package checkpointtest makes checkpoints for tests out of others.
+package checkpointtest
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,22 +13,11 @@ import (
 	"anemone/internal/checkpoint/safetensors"
 )
 
-// Encode returns v as JSON.
-func Encode(t testing.TB, v any) []byte {
-	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// Variant copies a checkpoint, its config.json and model.safetensors, with
-// changes to either; both may be nil. Tensors are by their names, which are
-// the keys.
+// Variant copies a checkpoint, its config.json and model.safetensors, into a
+// temporary folder of the test, with changes to either; both may be nil.
+// Tensors are by their names, which are the keys.
 func Variant(t testing.TB, src string, config func(map[string]any), tensors func(map[string]*safetensors.Named)) string {
 	t.Helper()
-	dir := t.TempDir()
 	b, err := os.ReadFile(filepath.Join(src, "config.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +29,11 @@ func Variant(t testing.TB, src string, config func(map[string]any), tensors func
 	if config != nil {
 		config(c)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), Encode(t, c), 0o666); err != nil {
+	if b, err = json.Marshal(c); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), b, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	f, err := safetensors.Open(filepath.Join(src, "model.safetensors"))
@@ -66,27 +58,8 @@ func Variant(t testing.TB, src string, config func(map[string]any), tensors func
 		x.Name = n
 		list = append(list, x)
 	}
-	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), list, nil); err != nil {
+	if err := safetensors.Write(filepath.Join(dir, "model.safetensors"), list, f.Metadata()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-// Hashes returns the SHA-256 of every file in a folder, by their paths within.
-func Hashes(t testing.TB, dir string) map[string][32]byte {
-	t.Helper()
-	h := map[string][32]byte{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(dir, path)
-		h[rel] = sha256.Sum256(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
 }
