@@ -64,6 +64,31 @@ type Observer struct {
 	Linear func(layer int, tensor string, x dense.Matrix)
 }
 
+// SeeHidden calls Hidden if there is one.
+func (o Observer) SeeHidden(layer int, x dense.Matrix) {
+	if o.Hidden != nil {
+		o.Hidden(layer, x)
+	}
+}
+
+// SeeLinear calls Linear if there is one.
+func (o Observer) SeeLinear(layer int, tensor string, x dense.Matrix) {
+	if o.Linear != nil {
+		o.Linear(layer, tensor, x)
+	}
+}
+
+// CheckTokens refuses tokens, of which the first is to stand at position pos,
+// that are not in a vocabulary.
+func CheckTokens(tokens []int32, pos, vocab int) error {
+	for i, t := range tokens {
+		if t < 0 || int(t) >= vocab {
+			return fmt.Errorf("token %d at position %d is not in the vocabulary of %d", t, pos+i, vocab)
+		}
+	}
+	return nil
+}
+
 // Draft guesses how a sequence goes on. context is the prompt and what has
 // been added to it, not to be modified or kept; the answer holds up to k
 // tokens, or none. Guesses may be wrong: they only cost time. What goes

@@ -86,10 +86,8 @@ func (r *Reference) Truncate(n int) error {
 
 // Forward implements [arch.Reference].
 func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
-	for i, t := range tokens {
-		if t < 0 || int(t) >= r.cfg.Vocab {
-			return fmt.Errorf("token %d at position %d is not in the vocabulary of %d", t, r.pos+i, r.cfg.Vocab)
-		}
+	if err := arch.CheckTokens(tokens, r.pos, r.cfg.Vocab); err != nil {
+		return err
 	}
 	if len(tokens) == 0 {
 		return nil
@@ -105,28 +103,22 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 	for i, t := range tokens {
 		r.w.Embed.Float32(a.In.Row(i), int(t)*r.cfg.Hidden)
 	}
-	r.hidden(-1, a.In)
+	r.obs.SeeHidden(-1, a.In)
 	for l := range r.cfg.Layers {
 		if err := r.layer(ctx, l, a); err != nil {
 			return fmt.Errorf("layer %d: %w", l, err)
 		}
-		r.hidden(l, a.Out)
+		r.obs.SeeHidden(l, a.Out)
 		a.In = a.Out // the same already, but that is newActivations' secret
 	}
 	normed := a.AttnIn
 	r.norm(normed, a.In, r.w.FinalNorm)
-	r.hidden(r.cfg.Layers, normed)
+	r.obs.SeeHidden(r.cfg.Layers, normed)
 	r.pos += len(tokens)
 	if visit == nil {
 		return nil
 	}
-	return dense.Head(ctx, normed, r.w.Head, r.cfg.Vocab, want, func(x dense.Matrix) { r.observe(-1, r.w.Head, x) }, visit)
-}
-
-func (r *Reference) hidden(layer int, x dense.Matrix) {
-	if r.obs.Hidden != nil {
-		r.obs.Hidden(layer, x)
-	}
+	return dense.Head(ctx, normed, r.w.Head, r.cfg.Vocab, want, func(x dense.Matrix) { r.obs.SeeLinear(-1, r.w.Head.Name, x) }, visit)
 }
 
 // activations holds every value of a layer's computation, in the order in
@@ -223,13 +215,7 @@ func (r *Reference) layer(ctx context.Context, l int, a *activations) error {
 	if err := r.linear(ctx, l, a.Up, a.MLPIn, w.Up, w.UpBias); err != nil {
 		return err
 	}
-	if err := dense.Parallel(ctx, a.Act.Rows, func(t int) error {
-		act, gate, up := a.Act.Row(t), a.Gate.Row(t), a.Up.Row(t)
-		for i := range act {
-			act[i] = dense.SiLU(gate[i]) * up[i]
-		}
-		return nil
-	}); err != nil {
+	if err := dense.Gate(ctx, a.Act, a.Gate, a.Up, dense.SiLU); err != nil {
 		return err
 	}
 	if err := r.linear(ctx, l, a.branch, a.Act, w.Down, w.DownBias); err != nil {
@@ -242,14 +228,8 @@ func (r *Reference) layer(ctx context.Context, l int, a *activations) error {
 // linear sets y to the output of a linear layer, after the observer has seen
 // its input. bias may be nil.
 func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w, bias *checkpoint.Tensor) error {
-	r.observe(layer, w, x)
+	r.obs.SeeLinear(layer, w.Name, x)
 	return dense.Linear(ctx, y, x, w, dense.Vector(bias))
-}
-
-func (r *Reference) observe(layer int, w *checkpoint.Tensor, x dense.Matrix) {
-	if r.obs.Linear != nil {
-		r.obs.Linear(layer, w.Name, x)
-	}
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.
@@ -260,16 +240,10 @@ func (r *Reference) norm(y, x dense.Matrix, weight *checkpoint.Tensor) {
 // normAndRotate sets the heads in the rows of y to those of x, normed if
 // there is a weight, and rotated to the token's position. y may be x.
 func (r *Reference) normAndRotate(y, x dense.Matrix, weight *checkpoint.Tensor, a *activations) {
-	w, d := dense.Vector(weight), r.cfg.HeadDim
-	for t := range x.Rows {
-		for h := 0; h < x.Cols; h += d {
-			from, head := x.Row(t)[h:h+d], y.Row(t)[h:h+d]
-			if w != nil {
-				dense.RMSNorm(head, from, w, r.cfg.Eps)
-			} else {
-				copy(head, from)
-			}
-			a.rotations.Rotate(head, t)
-		}
+	if weight != nil {
+		dense.NormHeads(y, x, r.cfg.HeadDim, dense.Vector(weight), r.cfg.Eps)
+	} else {
+		copy(y.Data, x.Data)
 	}
+	a.rotations.RotateHeads(y, r.cfg.HeadDim, r.cfg.HeadDim)
 }

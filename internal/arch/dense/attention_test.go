@@ -98,7 +98,7 @@ func TestRotations(t *testing.T) {
 	rot := NewRotations([]float32{math.Pi / 2, math.Pi}, 1, 2) // positions 1 and 2
 	for row, want := range [][]float64{{-3, -2, 1, -4}, {-1, 2, -3, 4}} {
 		x := []float32{1, 2, 3, 4}
-		rot.Rotate(x, row)
+		rot.rotate(x, row)
 		for i := range x {
 			// float32 has π to 9e-8.
 			if math.Abs(float64(x[i])-want[i]) > 2e-6 {
@@ -109,8 +109,33 @@ func TestRotations(t *testing.T) {
 	// What has no angle stays.
 	rot = NewRotations([]float32{math.Pi / 2}, 1, 1)
 	x := []float32{1, 2, 3, 4}
-	if rot.Rotate(x, 0); x[1] != 2 || x[3] != 4 || math.Abs(float64(x[0])+3) > 1e-6 {
+	if rot.rotate(x, 0); x[1] != 2 || x[3] != 4 || math.Abs(float64(x[0])+3) > 1e-6 {
 		t.Errorf("half of the pairs rotated: %v", x)
+	}
+}
+
+// Two heads of six elements side by side, of which the first four turn: the
+// rows are those of the heads turned alone.
+func TestRotateHeads(t *testing.T) {
+	rot := NewRotations([]float32{1, 0.1}, 5, 2)
+	x := Matrix{2, 12, normal(rand.New(rand.NewPCG(11, 12)), 24)}
+	want := x.Clone()
+	for row := range 2 {
+		for _, head := range []int{0, 6} {
+			for i, f := range []float64{1, 0.1} {
+				s, c := math.Sincos(float64(5+row) * f)
+				a, b := &want.Row(row)[head+i], &want.Row(row)[head+i+2]
+				u, v := float64(*a), float64(*b)
+				*a, *b = float32(u*c-v*s), float32(v*c+u*s)
+			}
+		}
+	}
+	rot.RotateHeads(x, 6, 4)
+	for i, v := range x.Data {
+		// Angles, cosines and sines are rounded to float32.
+		if math.Abs(float64(v-want.Data[i])) > 2e-6 {
+			t.Errorf("[%d] is %g, want %g", i, v, want.Data[i])
+		}
 	}
 }
 

@@ -19,11 +19,19 @@ func Dot(a, b []float32) float64 {
 	return s0 + s1 + (s2 + s3)
 }
 
-// RMSNorm sets dst to x / sqrt(mean(x²) + eps) * weight. It returns the
-// factor 1 / sqrt(mean(x²) + eps), which the derivative needs. dst may be x.
+// RMSNorm sets dst to x / sqrt(mean(x²) + eps) * weight; a nil weight is one of
+// ones. It returns the factor 1 / sqrt(mean(x²) + eps), which the derivative
+// needs. dst may be x.
 func RMSNorm(dst, x, weight []float32, eps float64) float64 {
 	f := 1 / math.Sqrt(Dot(x, x)/float64(len(x))+eps)
-	dst, weight = dst[:len(x)], weight[:len(x)]
+	dst = dst[:len(x)]
+	if weight == nil {
+		for i, v := range x {
+			dst[i] = float32(float64(v) * f)
+		}
+		return f
+	}
+	weight = weight[:len(x)]
 	for i, v := range x {
 		dst[i] = float32(float64(v) * f * float64(weight[i]))
 	}
@@ -52,4 +60,24 @@ func SiLU(x float32) float32 {
 	// exp overflows to infinity for x below -709, and the quotient is the
 	// right zero.
 	return float32(float64(x) / (1 + math.Exp(-float64(x))))
+}
+
+// Sigmoid returns 1 / (1 + exp(-x)).
+func Sigmoid(x float32) float64 { return 1 / (1 + math.Exp(-float64(x))) }
+
+// GELU returns x times the normal distribution function of x, in its tanh form:
+// x/2 (1 + tanh(sqrt(2/π) (x + 0.044715 x³))).
+func GELU(x float32) float32 {
+	v := float64(x)
+	return float32(0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
+}
+
+// Softcap replaces x by limit tanh(x / limit), unless the limit is 0.
+func Softcap(x []float32, limit float64) {
+	if limit == 0 {
+		return
+	}
+	for i, v := range x {
+		x[i] = float32(limit * math.Tanh(float64(v)/limit))
+	}
 }

@@ -50,6 +50,75 @@ func TestRMSNorm(t *testing.T) {
 	}
 }
 
+// A nil weight is one of ones, to the bit.
+func TestRMSNormPlain(t *testing.T) {
+	x := normal(rand.New(rand.NewPCG(9, 10)), 37)
+	ones, a, b := make([]float32, len(x)), make([]float32, len(x)), make([]float32, len(x))
+	for i := range ones {
+		ones[i] = 1
+	}
+	if f, g := RMSNorm(a, x, nil, 1e-6), RMSNorm(b, x, ones, 1e-6); f != g || !slices.Equal(a, b) {
+		t.Errorf("factors %g and %g, values %v and %v", f, g, a, b)
+	}
+}
+
+// Two rows of two heads of two elements; the first head by hand: mean(x²) is
+// (1+49)/2 = 25.
+func TestNormHeads(t *testing.T) {
+	x := Matrix{2, 4, []float32{1, 7, 30, 40, 0, 0, -5, 5}}
+	y := New(2, 4)
+	NormHeads(y, x, 2, []float32{1, 2}, 0.0)
+	root := math.Sqrt(1250) // of (900+1600)/2
+	for i, want := range []float64{0.2, 2.8, 30 / root, 80 / root, math.NaN(), math.NaN(), -1, 2} {
+		if got := float64(y.Data[i]); math.IsNaN(want) != math.IsNaN(got) || !math.IsNaN(want) && !near(y.Data[i], want, 1e-7) {
+			t.Errorf("[%d] is %g, want %g", i, got, want)
+		}
+	}
+}
+
+// Values of torch in float64.
+func TestGELU(t *testing.T) {
+	for _, c := range []struct{ x, want float64 }{
+		{0, 0}, {1, 0.8411919906082768}, {-1, -0.15880800939172324}, {3, 2.996362607918227}, {0.5, 0.34571400982514394}, {10, 10}, {-10, 0}, {1e30, 1e30}, {-1e30, 0},
+	} {
+		if got := GELU(float32(c.x)); math.Abs(float64(got)-c.want) > 1e-7*math.Max(1, math.Abs(c.want)) {
+			t.Errorf("GELU(%g) = %g, want %g", c.x, got, c.want)
+		}
+	}
+}
+
+func TestSigmoid(t *testing.T) {
+	for _, c := range []struct{ x, want float64 }{{0, 0.5}, {1, 0.7310585786300049}, {-1, 0.2689414213699951}, {1e30, 1}, {-1e30, 0}} {
+		if got := Sigmoid(float32(c.x)); math.Abs(got-c.want) > 1e-15 {
+			t.Errorf("Sigmoid(%g) = %g, want %g", c.x, got, c.want)
+		}
+	}
+}
+
+func TestSoftcap(t *testing.T) {
+	x := []float32{1, -45, 1000, 0}
+	Softcap(x, 0) // none
+	if x[1] != -45 {
+		t.Errorf("without a limit %v", x)
+	}
+	Softcap(x, 30)
+	for i, want := range []float64{0.9996297941646859, -27.154447609345993, 30, 0} {
+		if !near(x[i], want, 1e-6) {
+			t.Errorf("[%d] is %g, want %g", i, x[i], want)
+		}
+	}
+}
+
+func TestGate(t *testing.T) {
+	gate, up := Matrix{2, 2, []float32{1, 2, 3, 4}}, Matrix{2, 2, []float32{10, 100, 1000, -1}}
+	if err := Gate(t.Context(), gate, gate, up, func(x float32) float32 { return x + 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []float32{20, 300, 4000, -5}; !slices.Equal(gate.Data, want) {
+		t.Errorf("got %v, want %v", gate.Data, want)
+	}
+}
+
 func TestSoftmax(t *testing.T) {
 	inf := float32(math.Inf(-1))
 	for _, c := range []struct {

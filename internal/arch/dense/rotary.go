@@ -34,10 +34,18 @@ func NewRotations(frequencies []float32, pos, tokens int) Rotations {
 	return r
 }
 
-// Rotate turns each pair of dimensions (i, i + half) of a head by the angle
-// of the token in row t, as far as there are angles; half is half of the
-// head's dimensions.
-func (r *Rotations) Rotate(head []float32, t int) {
+// RotateHeads turns the heads in the rows of x, dim elements each and side by
+// side: of their first part elements, each pair (i, i + part/2) by the angle of
+// the row's token, as far as there are angles.
+func (r *Rotations) RotateHeads(x Matrix, dim, part int) {
+	for t := range x.Rows {
+		for h := 0; h < x.Cols; h += dim {
+			r.rotate(x.Row(t)[h:h+part], t)
+		}
+	}
+}
+
+func (r *Rotations) rotate(head []float32, t int) {
 	cos, sin := r.Cos.Row(t), r.Sin.Row(t)
 	lo, hi := head[:len(head)/2], head[len(head)/2:]
 	for i := range cos {

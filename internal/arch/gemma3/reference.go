@@ -68,10 +68,8 @@ func (r *Reference) Truncate(n int) error {
 // Forward implements [arch.Reference].
 func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
 	c := r.cfg
-	for i, t := range tokens {
-		if t < 0 || int(t) >= c.Vocab {
-			return fmt.Errorf("token %d at position %d is not in the vocabulary of %d", t, r.pos+i, c.Vocab)
-		}
+	if err := arch.CheckTokens(tokens, r.pos, c.Vocab); err != nil {
+		return err
 	}
 	if len(tokens) == 0 {
 		return nil
@@ -92,7 +90,7 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 			row[j] *= scale
 		}
 	}
-	r.hidden(-1, x)
+	r.obs.SeeHidden(-1, x)
 	var rot [2]dense.Rotations
 	for k, f := range r.frequencies {
 		rot[k] = dense.NewRotations(f, r.pos, len(tokens))
@@ -101,36 +99,20 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 		if err := r.layer(ctx, l, x, &rot[c.Kinds[l]]); err != nil {
 			return fmt.Errorf("layer %d: %w", l, err)
 		}
-		r.hidden(l, x)
+		r.obs.SeeHidden(l, x)
 	}
 	normed := dense.New(len(tokens), c.Hidden)
 	r.norm(normed, x, r.w.FinalNorm)
-	r.hidden(c.Layers, normed)
+	r.obs.SeeHidden(c.Layers, normed)
 	r.pos += len(tokens)
 	if visit == nil {
 		return nil
 	}
-	see := func(x dense.Matrix) { r.see(-1, r.w.Head, x) }
+	see := func(x dense.Matrix) { r.obs.SeeLinear(-1, r.w.Head.Name, x) }
 	return dense.Head(ctx, normed, r.w.Head, c.Vocab, want, see, func(i int, logits []float32) error {
-		if limit := c.Softcap; limit > 0 {
-			for j, v := range logits {
-				logits[j] = float32(limit * math.Tanh(float64(v)/limit))
-			}
-		}
+		dense.Softcap(logits, c.Softcap)
 		return visit(i, logits)
 	})
-}
-
-func (r *Reference) hidden(layer int, x dense.Matrix) {
-	if r.obs.Hidden != nil {
-		r.obs.Hidden(layer, x)
-	}
-}
-
-func (r *Reference) see(layer int, w *checkpoint.Tensor, x dense.Matrix) {
-	if r.obs.Linear != nil {
-		r.obs.Linear(layer, w.Name, x)
-	}
 }
 
 // layer replaces the residual stream x by what leaves layer l, and appends
@@ -177,13 +159,7 @@ func (r *Reference) layer(ctx context.Context, l int, x dense.Matrix, rot *dense
 	if err := r.linear(ctx, l, up, normed, w.Up, nil); err != nil {
 		return err
 	}
-	if err := dense.Parallel(ctx, n, func(t int) error {
-		gate, up := gate.Row(t), up.Row(t)
-		for i := range gate {
-			gate[i] = gelu(gate[i]) * up[i]
-		}
-		return nil
-	}); err != nil {
+	if err := dense.Gate(ctx, gate, gate, up, dense.GELU); err != nil {
 		return err
 	}
 	if err := r.linear(ctx, l, branch, gate, w.Down, nil); err != nil {
@@ -194,43 +170,21 @@ func (r *Reference) layer(ctx context.Context, l int, x dense.Matrix, rot *dense
 	return nil
 }
 
-// gelu is the tanh form of the Gaussian error linear unit.
-func gelu(x float32) float32 {
-	v := float64(x)
-	return float32(0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
-}
-
 // linear sets y to the output of a linear layer, after the observer has seen
 // its input. bias may be nil.
 func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w, bias *checkpoint.Tensor) error {
-	r.see(layer, w, x)
+	r.obs.SeeLinear(layer, w.Name, x)
 	return dense.Linear(ctx, y, x, w, dense.Vector(bias))
-}
-
-// factors reads the factors of a norm, which are stored as their distance
-// from 1.
-func factors(t *checkpoint.Tensor) []float32 {
-	v := dense.Vector(t)
-	for i := range v {
-		v[i]++
-	}
-	return v
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.
 func (r *Reference) norm(y, x dense.Matrix, weight *checkpoint.Tensor) {
-	dense.NormRows(y, x, factors(weight), r.cfg.Eps)
+	dense.NormRows(y, x, dense.FromOne(weight), r.cfg.Eps)
 }
 
 // normHeads norms each head in the rows of x, and rotates it to the token's
 // position.
 func (r *Reference) normHeads(x dense.Matrix, weight *checkpoint.Tensor, rot *dense.Rotations) {
-	w, d := factors(weight), r.cfg.HeadDim
-	for t := range x.Rows {
-		for h := 0; h < x.Cols; h += d {
-			head := x.Row(t)[h : h+d]
-			dense.RMSNorm(head, head, w, r.cfg.Eps)
-			rot.Rotate(head, t)
-		}
-	}
+	dense.NormHeads(x, x, r.cfg.HeadDim, dense.FromOne(weight), r.cfg.Eps)
+	rot.RotateHeads(x, r.cfg.HeadDim, r.cfg.HeadDim)
 }

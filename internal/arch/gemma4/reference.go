@@ -64,10 +64,8 @@ func (r *Reference) Truncate(n int) error {
 // Forward implements [arch.Reference].
 func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
 	c := r.cfg
-	for i, t := range tokens {
-		if t < 0 || int(t) >= c.Vocab {
-			return fmt.Errorf("token %d at position %d is not in the vocabulary of %d", t, r.pos+i, c.Vocab)
-		}
+	if err := arch.CheckTokens(tokens, r.pos, c.Vocab); err != nil {
+		return err
 	}
 	if len(tokens) == 0 {
 		return nil
@@ -88,7 +86,7 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 			row[j] *= scale
 		}
 	}
-	r.hidden(-1, x)
+	r.obs.SeeHidden(-1, x)
 	inputs, err := r.perLayerInputs(ctx, tokens, x)
 	if err != nil {
 		return fmt.Errorf("per-layer inputs: %w", err)
@@ -101,36 +99,20 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 		if err := r.layer(ctx, l, x, inputs, &angles[c.Kinds[l]]); err != nil {
 			return fmt.Errorf("layer %d: %w", l, err)
 		}
-		r.hidden(l, x)
+		r.obs.SeeHidden(l, x)
 	}
 	normed := dense.New(len(tokens), c.Hidden)
 	r.norm(normed, x, r.w.FinalNorm)
-	r.hidden(c.Layers, normed)
+	r.obs.SeeHidden(c.Layers, normed)
 	r.pos += len(tokens)
 	if visit == nil {
 		return nil
 	}
-	see := func(x dense.Matrix) { r.see(-1, r.w.Head, x) }
+	see := func(x dense.Matrix) { r.obs.SeeLinear(-1, r.w.Head.Name, x) }
 	return dense.Head(ctx, normed, r.w.Head, c.Vocab, want, see, func(i int, logits []float32) error {
-		if limit := c.Softcap; limit > 0 {
-			for j, v := range logits {
-				logits[j] = float32(limit * math.Tanh(float64(v)/limit))
-			}
-		}
+		dense.Softcap(logits, c.Softcap)
 		return visit(i, logits)
 	})
-}
-
-func (r *Reference) hidden(layer int, x dense.Matrix) {
-	if r.obs.Hidden != nil {
-		r.obs.Hidden(layer, x)
-	}
-}
-
-func (r *Reference) see(layer int, w *checkpoint.Tensor, x dense.Matrix) {
-	if r.obs.Linear != nil {
-		r.obs.Linear(layer, w.Name, x)
-	}
 }
 
 // perLayerInputs returns, for every token, the inputs of all layers side by
@@ -214,13 +196,7 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	if err := r.linear(ctx, l, up, normed, w.Up); err != nil {
 		return err
 	}
-	if err := dense.Parallel(ctx, n, func(t int) error {
-		gate, up := gate.Row(t), up.Row(t)
-		for i := range gate {
-			gate[i] = gelu(gate[i]) * up[i]
-		}
-		return nil
-	}); err != nil {
+	if err := dense.Gate(ctx, gate, gate, up, dense.GELU); err != nil {
 		return err
 	}
 	if err := r.linear(ctx, l, branch, gate, w.Down); err != nil {
@@ -236,7 +212,7 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	for t := range n {
 		own, in := own.Row(t), inputs.Row(t)[l*c.PerLayer:][:c.PerLayer]
 		for i := range own {
-			own[i] = gelu(own[i]) * in[i]
+			own[i] = dense.GELU(own[i]) * in[i]
 		}
 	}
 	if err := r.linear(ctx, l, branch, own, w.PLEProject); err != nil {
@@ -251,16 +227,10 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	return nil
 }
 
-// gelu is the tanh form of the Gaussian error linear unit.
-func gelu(x float32) float32 {
-	v := float64(x)
-	return float32(0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
-}
-
 // linear sets y to the output of a linear layer, after the observer has seen
 // its input.
 func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w *checkpoint.Tensor) error {
-	r.see(layer, w, x)
+	r.obs.SeeLinear(layer, w.Name, x)
 	return dense.Linear(ctx, y, x, w, nil)
 }
 
@@ -273,19 +243,8 @@ func (r *Reference) norm(y, x dense.Matrix, weight *checkpoint.Tensor) {
 // position unless rot is nil. A nil weight is one of ones.
 func (r *Reference) normHeads(layer int, x dense.Matrix, weight []float32, rot *dense.Rotations) {
 	d := r.cfg.Attention(r.cfg.Kinds[layer]).HeadDim
-	if weight == nil {
-		weight = make([]float32, d)
-		for i := range weight {
-			weight[i] = 1
-		}
-	}
-	for t := range x.Rows {
-		for h := 0; h < x.Cols; h += d {
-			head := x.Row(t)[h : h+d]
-			dense.RMSNorm(head, head, weight, r.cfg.Eps)
-			if rot != nil {
-				rot.Rotate(head, t)
-			}
-		}
+	dense.NormHeads(x, x, d, weight, r.cfg.Eps)
+	if rot != nil {
+		rot.RotateHeads(x, d, d)
 	}
 }

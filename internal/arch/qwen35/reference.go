@@ -104,10 +104,8 @@ func (r *Reference) back(n int) {
 // Forward implements [arch.Reference].
 func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
 	pos := len(r.tokens)
-	for i, t := range tokens {
-		if t < 0 || int(t) >= r.cfg.Vocab {
-			return fmt.Errorf("token %d at position %d is not in the vocabulary of %d", t, pos+i, r.cfg.Vocab)
-		}
+	if err := arch.CheckTokens(tokens, pos, r.cfg.Vocab); err != nil {
+		return err
 	}
 	if len(tokens) == 0 {
 		return nil
@@ -137,7 +135,7 @@ func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int
 	p.norm(p.in, p.x, r.w.FinalNorm)
 	p.hidden(r.cfg.Layers, p.in)
 	if visit != nil {
-		see := func(x dense.Matrix) { p.observe(-1, r.w.Head.Name, x) }
+		see := func(x dense.Matrix) { p.r.obs.SeeLinear(-1, r.w.Head.Name, x) }
 		if err := dense.Head(ctx, p.in.Slice(p.from, p.in.Rows), r.w.Head, r.cfg.Vocab, want, see, visit); err != nil {
 			return err
 		}
@@ -169,36 +167,19 @@ func (p *pass) alloc(n int) {
 }
 
 func (p *pass) hidden(layer int, x dense.Matrix) {
-	if f := p.r.obs.Hidden; f != nil {
-		f(layer, x.Slice(p.from, x.Rows))
-	}
+	p.r.obs.SeeHidden(layer, x.Slice(p.from, x.Rows))
 }
 
 // linear sets y to the output of a linear layer, after the observer has seen
 // the rows of x that belong to new tokens.
 func (p *pass) linear(ctx context.Context, layer int, y, x dense.Matrix, w *checkpoint.Tensor) error {
-	p.observe(layer, w.Name, x.Slice(p.from, x.Rows))
+	p.r.obs.SeeLinear(layer, w.Name, x.Slice(p.from, x.Rows))
 	return dense.Linear(ctx, y, x, w, nil)
-}
-
-func (p *pass) observe(layer int, tensor string, x dense.Matrix) {
-	if f := p.r.obs.Linear; f != nil {
-		f(layer, tensor, x)
-	}
-}
-
-// fromOne reads the weight of a norm that is stored as its difference from 1.
-func fromOne(t *checkpoint.Tensor) []float32 {
-	v := dense.Vector(t)
-	for i := range v {
-		v[i]++
-	}
-	return v
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.
 func (p *pass) norm(y, x dense.Matrix, weight *checkpoint.Tensor) {
-	dense.NormRows(y, x, fromOne(weight), p.r.cfg.Eps)
+	dense.NormRows(y, x, dense.FromOne(weight), p.r.cfg.Eps)
 }
 
 // layer computes layer l in place.
@@ -239,18 +220,11 @@ func (p *pass) mlp(ctx context.Context, l int, out dense.Matrix, w *MLP) error {
 	if err := p.linear(ctx, l, up, p.in, w.Up); err != nil {
 		return err
 	}
-	activate(gate, up)
+	if err := dense.Gate(ctx, gate, gate, up, dense.SiLU); err != nil {
+		return err
+	}
 	return p.linear(ctx, l, out, gate, w.Down)
 }
-
-// activate sets gate to silu(gate) * up.
-func activate(gate, up dense.Matrix) {
-	for i, g := range gate.Data {
-		gate.Data[i] = dense.SiLU(g) * up.Data[i]
-	}
-}
-
-func sigmoid(x float32) float64 { return 1 / (1 + math.Exp(-float64(x))) }
 
 // attention sets p.branch to the full attention of p.in.
 func (p *pass) attention(ctx context.Context, l int, w *Attention) error {
@@ -273,15 +247,15 @@ func (p *pass) attention(ctx context.Context, l int, w *Attention) error {
 			copy(gate.Row(t)[h*c.HeadDim:], head[c.HeadDim:2*c.HeadDim])
 		}
 	}
-	p.normAndRotate(q, fromOne(w.QNorm))
-	p.normAndRotate(k, fromOne(w.KNorm))
+	p.normAndRotate(q, dense.FromOne(w.QNorm))
+	p.normAndRotate(k, dense.FromOne(w.KNorm))
 	p.r.cache[l].Append(k, v)
 	attention := dense.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Scale: 1 / math.Sqrt(float64(c.HeadDim))}
 	if err := attention.Attend(ctx, q, q, &p.r.cache[l], p.r.nowAt, nil); err != nil {
 		return err
 	}
 	for i, g := range gate.Data {
-		q.Data[i] = float32(float64(q.Data[i]) * sigmoid(g))
+		q.Data[i] = float32(float64(q.Data[i]) * dense.Sigmoid(g))
 	}
 	return p.linear(ctx, l, p.branch, q, w.O)
 }
@@ -289,14 +263,9 @@ func (p *pass) attention(ctx context.Context, l int, w *Attention) error {
 // normAndRotate norms each head in the rows of x and rotates its first
 // dimensions to the token's position.
 func (p *pass) normAndRotate(x dense.Matrix, weight []float32) {
-	d := p.r.cfg.HeadDim
-	for t := range x.Rows {
-		for h := 0; h < x.Cols; h += d {
-			head := x.Row(t)[h : h+d]
-			dense.RMSNorm(head, head, weight, p.r.cfg.Eps)
-			p.rotations.Rotate(head[:p.r.cfg.Rotary], t)
-		}
-	}
+	c := p.r.cfg
+	dense.NormHeads(x, x, c.HeadDim, weight, c.Eps)
+	p.rotations.RotateHeads(x, c.HeadDim, c.Rotary)
 }
 
 // delta sets p.branch to the Gated DeltaNet of p.in, and its memory to that
@@ -317,7 +286,7 @@ func (p *pass) delta(ctx context.Context, l int, w *Delta) error {
 	*old = memory{make([]float32, len(m.s)), make([]float32, len(m.conv))}
 	p.convolve(qkv, dense.Vector(w.Conv), m, old)
 	for i, b := range rate.Data {
-		rate.Data[i] = float32(sigmoid(b))
+		rate.Data[i] = float32(dense.Sigmoid(b))
 	}
 	aLog, bias := dense.Vector(w.ALog), dense.Vector(w.DTBias)
 	for t := range n {
@@ -329,8 +298,7 @@ func (p *pass) delta(ctx context.Context, l int, w *Delta) error {
 	if err := p.recur(ctx, o, qkv, rate, decay, m, old); err != nil {
 		return err
 	}
-	heads := dense.Matrix{Rows: n * c.ValueHeads, Cols: c.ValueDim, Data: o.Data}
-	dense.NormRows(heads, heads, dense.Vector(w.Norm), c.Eps)
+	dense.NormHeads(o, o, c.ValueDim, dense.Vector(w.Norm), c.Eps)
 	for i, g := range z.Data {
 		o.Data[i] *= dense.SiLU(g)
 	}
@@ -435,7 +403,7 @@ func (p *pass) experts(ctx context.Context, l int, w *Experts) error {
 		return err
 	}
 	for t := range n {
-		s := sigmoid(share.Data[t])
+		s := dense.Sigmoid(share.Data[t])
 		row := p.branch.Row(t)
 		for i, v := range row {
 			row[i] = float32(float64(v) * s)
@@ -508,7 +476,7 @@ func (p *pass) expert(ctx context.Context, l int, w *Experts, e int, in dense.Ma
 	gate, up, out := dense.New(in.Rows, width), dense.New(in.Rows, width), dense.New(in.Rows, c.Hidden)
 	linear := func(y, x dense.Matrix, w dense.Weight, name string) error {
 		if from < x.Rows {
-			p.observe(l, name, x.Slice(from, x.Rows))
+			p.r.obs.SeeLinear(l, name, x.Slice(from, x.Rows))
 		}
 		return dense.Linear(ctx, y, x, w, nil)
 	}
@@ -519,7 +487,9 @@ func (p *pass) expert(ctx context.Context, l int, w *Experts, e int, in dense.Ma
 	if err := linear(up, in, upW, upName); err != nil {
 		return out, err
 	}
-	activate(gate, up)
+	if err := dense.Gate(ctx, gate, gate, up, dense.SiLU); err != nil {
+		return out, err
+	}
 	return out, linear(out, gate, downW, downName)
 }
 
