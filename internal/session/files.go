@@ -36,7 +36,7 @@ func Generation(g *checkpoint.GenerationConfig) Preferences {
 
 // wellKnownStops end a turn in the chat formats of the models that this
 // layout is used for, whether or not a file says so.
-var wellKnownStops = []string{"<|endoftext|>", "<|im_end|>", "<end_of_turn>", "<|eot_id|>"}
+var wellKnownStops = []string{"<|endoftext|>", "<|im_end|>", "<end_of_turn>", "<turn|>", "<|eot_id|>"}
 
 // maxFile bounds the JSON files read here; real ones have kilobytes, a
 // tokenizer_config.json with many added tokens some hundreds of them.

@@ -23,6 +23,12 @@ func TestStopTokens(t *testing.T) {
 	}{
 		{name: "no files, no vocabulary", want: []int32{}},
 		{name: "well-known strings", vocab: vocab, want: []int32{0, 2}},
+		{name: "Gemma's turns, of generations 3 and 4", vocab: map[string]int32{"<end_of_turn>": 7, "<turn|>": 106, "<|turn>": 105, "<bos>": 2}, want: []int32{7, 106}},
+		// What the released Gemma 4 says in its two files, whose union ends a turn.
+		{name: "Gemma 4", vocab: map[string]int32{"<eos>": 1, "<turn|>": 106, "<|turn>": 105}, want: []int32{1, 50, 106}, files: map[string]string{
+			"config.json":            `{"text_config": {"eos_token_id": 1}}`,
+			"generation_config.json": `{"eos_token_id": [1, 106, 50]}`,
+		}},
 		{name: "every place", vocab: vocab, want: []int32{0, 1, 2, 3, 4, 5, 6, 9}, files: map[string]string{
 			"config.json":            `{"eos_token_id": 3, "text_config": {"eos_token_id": [4, 5]}}`,
 			"generation_config.json": `{"eos_token_id": [6, 1, 3]}`,
