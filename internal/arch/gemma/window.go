@@ -23,7 +23,18 @@ import (
 // With blocks, the place of a position depends on its block alone, so the
 // single tokens and the batches of a prompt find the same keys in the same
 // order. One block of slack is for what is missing of the last block, the
-// other keeps the window of a batch whole that begins inside a block.
+// other keeps the window of a batch whole that begins inside a block. No call
+// of T <= batch tokens from position p on misses a key: with e = p + T - 1,
+//
+//	base = floor(e/batch)*batch - size - batch <= e - size - batch <= p - size - 1
+//
+// and the first token of the call looks no further back than p - size + 1.
+// What lies between base and p was there before: a call moves the cache by as
+// much as base grows and then writes its own positions, so that the slots whose
+// contents are not moved, the last block's, hold nothing but what this call
+// writes and what is masked. Position 0 counts as one that follows -1, in the
+// block before the first, whatever the state was used for.
+//
 // Dropping is the first version of the layout, of which packages exist; its
 // cache moves by T positions at every call.
 type window struct {
@@ -120,12 +131,18 @@ func (w window) shift(b *mil.Builder, state *mil.Value, from, to int, current *m
 	all := b.Op("read_state", mil.A("input", state))
 	mine := nn.Slice(b, all, 0, from, to)
 	moved := nn.Slice(b, mine, 2, by, w.length)
-	if w.kind == blocks && t == 1 {
-		// A single token enters a block if its position is a multiple of the
-		// batch. Products with 0 and 1 are exact, and what a cache holds is
-		// finite.
-		block := intOp(b, "floor_div", current, b.Const(mil.Int(w.batch)))
-		into := intOp(b, "equal", current, intOp(b, "mul", block, b.Const(mil.Int(w.batch))))
+	if w.kind == blocks && (t == 1 || t < w.batch) {
+		// A whole batch always enters a block. Fewer tokens enter one if the
+		// first position of the last token's block is among theirs; of a single
+		// token, if it is its own. (The block of the position before them would
+		// say it as well, but that of -1 depends on how a quotient is rounded.)
+		// Products with 0 and 1 are exact, and what a cache holds is finite.
+		last, among := current, "equal"
+		if t > 1 {
+			last, among = intOp(b, "add", current, b.Const(mil.Int(t-1))), "less_equal"
+		}
+		block := intOp(b, "floor_div", last, b.Const(mil.Int(w.batch)))
+		into := intOp(b, among, current, intOp(b, "mul", block, b.Const(mil.Int(w.batch))))
 		enters := b.Op("cast", mil.A("x", into), mil.A("dtype", b.Const(mil.Str("fp16"))))
 		stays := b.Op("sub", mil.A("x", b.Const(mil.Half(1))), mil.A("y", enters))
 		moved = nn.Add(b, nn.Mul(b, moved, enters), nn.Mul(b, nn.Slice(b, mine, 2, 0, w.length-by), stays))
