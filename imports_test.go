@@ -1,11 +1,13 @@
 package anemone_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,15 +93,98 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// graphs are the packages with pieces of graphs.
+var graphs = []string{"internal/arch/nn", "internal/arch/gemma"}
+
+// TestGraphAndReference holds the two computations of an architecture apart
+// within its package: of what the files with pieces of the graph declare,
+// reference.go uses nothing but the Model that it belongs to, and they use
+// nothing of what it declares.
+func TestGraphAndReference(t *testing.T) {
+	references, err := filepath.Glob("internal/arch/*/reference.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	references = slices.DeleteFunc(references, func(file string) bool { return strings.HasSuffix(filepath.Dir(file), "test") })
+	if len(references) < 4 {
+		t.Fatalf("only %d references", len(references))
+	}
+	for _, reference := range references {
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(reference), "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of the reference, and of all files of the graph.
+		var declared, used [2]map[string]bool
+		for i := range declared {
+			declared[i], used[i] = map[string]bool{}, map[string]bool{}
+		}
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			side := 0
+			if file != reference {
+				if side = 1; strings.HasSuffix(file, "_test.go") || !slices.ContainsFunc(f.Imports, func(s *ast.ImportSpec) bool {
+					return slices.Contains(graphs, strings.TrimPrefix(strings.Trim(s.Path.Value, `"`), "anemone/"))
+				}) || path.Base(filepath.ToSlash(file)) == "config.go" {
+					continue
+				}
+			}
+			for _, d := range f.Decls {
+				for _, name := range names(d) {
+					declared[side][name] = true
+				}
+			}
+			for _, id := range f.Unresolved {
+				used[side][id.Name] = true
+			}
+		}
+		if len(declared[0]) == 0 || !declared[1]["Model"] {
+			t.Errorf("%s: no reference, or no Model beside it", reference)
+		}
+		for side, name := range []string{"the reference", "the graph"} {
+			for id := range used[side] {
+				if declared[1-side][id] && id != "Model" && id != "_" {
+					t.Errorf("%s: %s uses %s of the other's", filepath.Dir(reference), name, id)
+				}
+			}
+		}
+	}
+}
+
+// names lists what a declaration adds to the scope of its package.
+func names(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			names = append(names, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				names = append(names, s.Name.Name)
+			case *ast.ValueSpec:
+				for _, id := range s.Names {
+					names = append(names, id.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
 // refuse says why a file must not import a package, "" if it may.
 func refuse(pkg, file, imported string) string {
 	// The two computations of an architecture share no code.
 	switch base := path.Base(file); {
 	case !within(pkg, "internal/arch"):
-	case base == "reference.go" && within(imported, "internal/arch/nn"):
+	case base == "reference.go" && slices.ContainsFunc(graphs, func(g string) bool { return within(imported, g) }):
 		return "the reference shares nothing with the graph"
-	case base == "graph.go" && within(imported, "internal/arch/dense"):
-		return "the graph shares nothing with the reference"
+	case base != "reference.go" && within(imported, "internal/arch/dense") && !within(pkg, "internal/arch/dense"):
+		return "the graph shares nothing with the reference, which alone computes"
 	}
 	for _, c := range common {
 		if within(imported, c) {

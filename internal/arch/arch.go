@@ -197,6 +197,20 @@ func (r Registry) Open(ck *checkpoint.Checkpoint) (Model, error) {
 	return nil, fmt.Errorf("%s: model_type is %q (supported: %s): %w", ck.Config.File(), t, strings.Join(known, ", "), ErrUnsupported)
 }
 
+// FindHead returns the tensor of the LM head: embed itself if the two are tied,
+// which a configuration may leave unsaid; then the checkpoint decides by whether
+// it has a tensor of that name. One beside a tied embedding is not used.
+func FindHead(ck *checkpoint.Checkpoint, name string, embed *checkpoint.Tensor, tied, said bool) (*checkpoint.Tensor, error) {
+	has := ck.Has(name)
+	switch {
+	case said && tied || !said && !has:
+		return embed, nil
+	case !has:
+		return nil, fmt.Errorf("%s: tie_word_embeddings is false, but the checkpoint has no %s; if the head is the embedding, set it to true", ck.Config.File(), name)
+	}
+	return ck.Tensor(name, embed.Shape...)
+}
+
 // SplitLayers returns the bounds of n consecutive ranges of layers: range i
 // is [b[i], b[i+1]). The first ranges get the extra layers, as ANEMLL has it.
 func SplitLayers(layers, n int) []int { return bounds(layers, n) }

@@ -147,15 +147,19 @@ func (c *Config) get(key string) json.RawMessage {
 
 // found is the error for a value that is not what was wanted.
 func (c *Config) found(key string, v []byte, want string) error {
-	return fmt.Errorf("%s: %s%s: found %s, want %s", c.file, c.path, key, kindOf(v), want)
+	return fmt.Errorf("%s%s: found %s, want %s", c.At(), key, kindOf(v), want)
 }
 
 func (c *Config) missing(key, want string) error {
-	return fmt.Errorf("%s: %s%s: %w, want %s", c.file, c.path, key, ErrMissing, want)
+	return fmt.Errorf("%s%s: %w, want %s", c.At(), key, ErrMissing, want)
 }
 
 // File returns the name of the file that the object came from.
 func (c *Config) File() string { return c.file }
+
+// At returns what errors about a key of the object begin with: the name of the
+// file and the path of the object in it, such as "config.json: text_config.".
+func (c *Config) At() string { return c.file + ": " + c.path }
 
 // Keys returns the object's keys in order, those with null left out.
 func (c *Config) Keys() []string {
@@ -196,6 +200,26 @@ func (c *Config) IntOr(key string, def int) (int, error) {
 		return def, nil
 	}
 	return c.Int(key)
+}
+
+// Size is [Config.Int] for a number of something, from 1 to max.
+func (c *Config) Size(key string, max int) (int, error) {
+	n, err := c.Int(key)
+	return n, c.checkSize(key, n, max, err)
+}
+
+// SizeOr is [Config.Size] with a value for an absent key, which is held to the
+// bounds as well.
+func (c *Config) SizeOr(key string, def, max int) (int, error) {
+	n, err := c.IntOr(key, def)
+	return n, c.checkSize(key, n, max, err)
+}
+
+func (c *Config) checkSize(key string, n, max int, err error) error {
+	if err == nil && (n < 1 || n > max) {
+		err = fmt.Errorf("%s%s: found %d, want 1 to %d", c.At(), key, n, max)
+	}
+	return err
 }
 
 func parseInt(v []byte) (int, bool) {
@@ -342,7 +366,7 @@ func (c *Config) Object(key string) (*Config, error) {
 	}
 	m, err := parseObject(v)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s%s: %w", c.file, c.path, key, err)
+		return nil, fmt.Errorf("%s%s: %w", c.At(), key, err)
 	}
 	return &Config{file: c.file, path: c.path + key + ".", m: m}, nil
 }
@@ -417,8 +441,8 @@ func (c *Config) CheckSupported() error {
 					}
 				}
 			}
-			return fmt.Errorf("%s: %s%s: the weights are quantized already%s; convert from the original checkpoint in BF16, F16 or F32 instead",
-				o.file, o.path, key, what)
+			return fmt.Errorf("%s%s: the weights are quantized already%s; convert from the original checkpoint in BF16, F16 or F32 instead",
+				o.At(), key, what)
 		}
 	}
 	return nil

@@ -98,10 +98,7 @@ func ReadConfig(c *checkpoint.Config, f *Family) (*Config, error) {
 		{"vocab_size", &cfg.Vocab, maxVocab},
 	} {
 		var err error
-		if *f.to, err = c.Int(f.key); err != nil {
-			return nil, err
-		}
-		if err := checkRange(c, f.key, *f.to, f.max); err != nil {
+		if *f.to, err = c.Size(f.key, f.max); err != nil {
 			return nil, err
 		}
 	}
@@ -115,10 +112,7 @@ func ReadConfig(c *checkpoint.Config, f *Family) (*Config, error) {
 		{"max_position_embeddings", &cfg.MaxPositions, f.MaxPositions, maxPositions},
 	} {
 		var err error
-		if *f.to, err = c.IntOr(f.key, f.def); err != nil {
-			return nil, err
-		}
-		if err := checkRange(c, f.key, *f.to, f.max); err != nil {
+		if *f.to, err = c.SizeOr(f.key, f.def, f.max); err != nil {
 			return nil, err
 		}
 	}
@@ -160,13 +154,6 @@ func ReadConfig(c *checkpoint.Config, f *Family) (*Config, error) {
 		return nil, err
 	}
 	return cfg, nil
-}
-
-func checkRange(c *checkpoint.Config, key string, v, max int) error {
-	if v < 1 || v > max {
-		return fmt.Errorf("%s: %s: found %d, want 1 to %d", c.File(), key, v, max)
-	}
-	return nil
 }
 
 // ReadBias reads a flag that says whether linear layers have biases; without

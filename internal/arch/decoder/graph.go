@@ -18,7 +18,6 @@ type Model struct {
 	set    *WeightSet
 
 	embed  *nn.Weight
-	head   *checkpoint.Tensor
 	norm   *nn.Weight
 	layers []layer
 }
@@ -42,7 +41,7 @@ func Open(ck *checkpoint.Checkpoint, f *Family, cfg *Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{family: f, cfg: cfg, set: set, embed: nn.Lookup(set.Embed), head: set.Head, norm: nn.Vec(set.FinalNorm)}
+	m := &Model{family: f, cfg: cfg, set: set, embed: nn.Lookup(set.Embed), norm: nn.Vec(set.FinalNorm)}
 	for _, l := range set.Layers {
 		m.layers = append(m.layers, layer{
 			inputNorm: nn.Vec(l.InputNorm), postNorm: nn.Vec(l.PostNorm),
@@ -79,27 +78,11 @@ func (m *Model) Info() arch.Info {
 }
 
 // Embeddings looks the token's rows of the embedding table up.
-func (m *Model) Embeddings(arch.Options) (*mil.Function, error) {
-	b := mil.NewBuilder("main", mil.CoreML8)
-	ids := b.Input("input_ids", mil.TensorOf(mil.Int32, 1, mil.Dynamic))
-	b.Output("hidden_states", nn.Gather(b, m.embed, nn.Index(b, ids, m.cfg.Vocab)))
-	return b.Build()
-}
+func (m *Model) Embeddings(arch.Options) (*mil.Function, error) { return nn.Embeddings(m.embed) }
 
 // Head multiplies the last token's normed state by the head, in parts.
 func (m *Model) Head(o arch.Options) (*mil.Function, error) {
-	b := mil.NewBuilder("main", mil.CoreML8)
-	x := nn.ToChannels(b, b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, 1, m.cfg.Hidden)))
-	from := 0
-	for i, n := range arch.SplitVocab(m.cfg.Vocab, o.SplitHead) {
-		if n == 0 {
-			return nil, fmt.Errorf("a vocabulary of %d does not split into %d parts", m.cfg.Vocab, o.SplitHead)
-		}
-		y := nn.Project(b, x, nn.Linear(m.head, from, from+n), nil)
-		b.Output(fmt.Sprintf("logits%d", i+1), nn.FromChannels(b, y))
-		from += n
-	}
-	return b.Build()
+	return nn.Head(m.set.Head, arch.SplitVocab(m.cfg.Vocab, o.SplitHead), 0)
 }
 
 // Chunk builds both functions of a range of layers.

@@ -134,7 +134,7 @@ func readScaling(c *checkpoint.Config, key, kind string) (Scaling, error) {
 			if least == 0 {
 				want = "above 0"
 			}
-			err = fmt.Errorf("%s: %s.%s: found %g, want a number %s and at most %d", c.File(), key, name, v, want, maxFactor)
+			err = fmt.Errorf("%s%s: found %g, want a number %s and at most %d", params.At(), name, v, want, maxFactor)
 		}
 		return v
 	}
@@ -142,12 +142,10 @@ func readScaling(c *checkpoint.Config, key, kind string) (Scaling, error) {
 	if kind == Llama3 {
 		s.LowFreq, s.HighFreq = number("low_freq_factor", 0), number("high_freq_factor", 0)
 		if err == nil && s.LowFreq >= s.HighFreq {
-			err = fmt.Errorf("%s: %s.low_freq_factor: found %g, want less than high_freq_factor, %g", c.File(), key, s.LowFreq, s.HighFreq)
+			err = fmt.Errorf("%slow_freq_factor: found %g, want less than high_freq_factor, %g", params.At(), s.LowFreq, s.HighFreq)
 		}
 		if err == nil {
-			if s.Original, err = params.Int("original_max_position_embeddings"); err == nil && (s.Original < 1 || s.Original > maxPositions) {
-				err = fmt.Errorf("%s: %s.original_max_position_embeddings: found %d, want 1 to %d", c.File(), key, s.Original, maxPositions)
-			}
+			s.Original, err = params.Size("original_max_position_embeddings", maxPositions)
 		}
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package decoder
 import (
 	"fmt"
 
+	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
 )
 
@@ -56,7 +57,7 @@ func layerName(layer int, rest string) string {
 // missing or has another shape is an error.
 func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 	var (
-		w   = &WeightSet{Tied: c.Tied}
+		w   = &WeightSet{}
 		err error
 	)
 	// need and may set *to unless something went wrong before.
@@ -100,18 +101,9 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.TiedUnsaid {
-		w.Tied = !ck.Has(headName)
-	}
-	if w.Tied {
-		w.Head = w.Embed
-		return w, nil
-	}
-	if !ck.Has(headName) {
-		return nil, fmt.Errorf("%s: tie_word_embeddings is false, but the checkpoint has no %s; if the head is the embedding, set it to true", ck.Config.File(), headName)
-	}
-	if w.Head, err = ck.Tensor(headName, c.Vocab, c.Hidden); err != nil {
+	if w.Head, err = arch.FindHead(ck, headName, w.Embed, c.Tied, !c.TiedUnsaid); err != nil {
 		return nil, err
 	}
+	w.Tied = w.Head == w.Embed
 	return w, nil
 }

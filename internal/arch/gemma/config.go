@@ -7,15 +7,8 @@ import (
 	"anemone/internal/checkpoint"
 )
 
-// Object is the object of config.json that describes a text model. It knows
-// where it stands.
-type Object struct {
-	*checkpoint.Config
-	path string
-}
-
-// At returns what errors about a key begin with.
-func (o Object) At() string { return o.File() + ": " + o.path }
+// Object is the object of config.json that describes a text model.
+type Object struct{ *checkpoint.Config }
 
 // Text returns the object that describes the text model of a family, such as
 // "gemma4": that in text_config, or the whole file for checkpoints of the text
@@ -24,12 +17,12 @@ func Text(outer *checkpoint.Config, family string) (Object, error) {
 	switch t := outer.ModelType(); t {
 	case family:
 		if !outer.Has("text_config") && outer.Has("hidden_size") {
-			return Object{outer, ""}, nil // a text model that kept the outer name
+			return Object{outer}, nil // a text model that kept the outer name
 		}
 		c, err := outer.Object("text_config")
-		return Object{c, "text_config."}, err
+		return Object{c}, err
 	case family + "_text":
-		return Object{outer, ""}, nil
+		return Object{outer}, nil
 	default:
 		return Object{}, fmt.Errorf("%s: model_type: found %q, want %q or %q", outer.File(), t, family, family+"_text")
 	}

@@ -132,15 +132,12 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 		{"sliding_window_pattern", &pattern, defaultPattern, maxPattern},
 	} {
 		if f.def < 0 {
-			*f.to, err = c.Int(f.key)
+			*f.to, err = c.Size(f.key, f.max)
 		} else {
-			*f.to, err = c.IntOr(f.key, f.def)
+			*f.to, err = c.SizeOr(f.key, f.def, f.max)
 		}
 		if err != nil {
 			return nil, err
-		}
-		if *f.to < 1 || *f.to > f.max {
-			return nil, fmt.Errorf("%s%s: found %d, want 1 to %d", c.At(), f.key, *f.to, f.max)
 		}
 	}
 	switch {
@@ -247,7 +244,7 @@ func (c *Config) parseRope(o gemma.Object) error {
 			if err != nil {
 				return err
 			}
-			if r.Factor, err = factor(s, o.At()+f.scaling+"."); err != nil {
+			if r.Factor, err = factor(s); err != nil {
 				return err
 			}
 		}
@@ -264,13 +261,12 @@ func (c *Config) parseRope(o gemma.Object) error {
 				if err != nil {
 					return err
 				}
-				inner := fmt.Sprintf("%s%s.%s.", o.At(), key, f.kind.LayerType())
 				was := *r
-				where = inner + "rope_theta"
+				where = own.At() + "rope_theta"
 				if r.Theta, err = own.FloatOr("rope_theta", was.Theta); err != nil {
 					return err
 				}
-				if r.Factor, err = factor(own, inner); err != nil {
+				if r.Factor, err = factor(own); err != nil {
 					return err
 				}
 				// A wrong guess of which is meant would give fluent nonsense.
@@ -278,7 +274,7 @@ func (c *Config) parseRope(o gemma.Object) error {
 					return fmt.Errorf("%s is %g but %s%s says %g: remove the wrong one", where, r.Theta, o.At(), f.base, was.Theta)
 				}
 				if f.scaling != "" && o.Has(f.scaling) && was.Factor != r.Factor {
-					return fmt.Errorf("%sfactor is %g but %s%s says %g: remove the wrong one", inner, r.Factor, o.At(), f.scaling, was.Factor)
+					return fmt.Errorf("%sfactor is %g but %s%s says %g: remove the wrong one", own.At(), r.Factor, o.At(), f.scaling, was.Factor)
 				}
 			}
 		}
@@ -291,8 +287,7 @@ func (c *Config) parseRope(o gemma.Object) error {
 }
 
 // factor returns what an object of rotary settings divides positions by.
-// where is what errors begin with.
-func factor(o *checkpoint.Config, where string) (float64, error) {
+func factor(o *checkpoint.Config) (float64, error) {
 	kind, err := o.StringOr("type", "default")
 	if err == nil {
 		kind, err = o.StringOr("rope_type", kind)
@@ -305,15 +300,15 @@ func factor(o *checkpoint.Config, where string) (float64, error) {
 	case err != nil:
 		return 0, err
 	case partial != 1:
-		return 0, fmt.Errorf("%spartial_rotary_factor: found %g, want 1: Gemma 3 rotates whole heads", where, partial)
+		return 0, fmt.Errorf("%spartial_rotary_factor: found %g, want 1: Gemma 3 rotates whole heads", o.At(), partial)
 	case kind == "default":
 		return 1, nil // which has no factor, whatever stands there
 	case kind != "linear":
-		return 0, fmt.Errorf("%srope_type: found %q, want \"default\" or \"linear\", which Gemma 3 has", where, kind)
+		return 0, fmt.Errorf("%srope_type: found %q, want \"default\" or \"linear\", which Gemma 3 has", o.At(), kind)
 	}
 	f, err := o.Float("factor")
 	if err == nil && !(f >= 1 && f <= 1e6) {
-		err = fmt.Errorf("%sfactor: found %g, want a number from 1 to 1000000", where, f)
+		err = fmt.Errorf("%sfactor: found %g, want a number from 1 to 1000000", o.At(), f)
 	}
 	return f, err
 }

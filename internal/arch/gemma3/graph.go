@@ -110,17 +110,12 @@ func (m *Model) Extension(o arch.Options) arch.Extension {
 }
 
 // Embeddings looks the token's rows of the embedding table up.
-func (m *Model) Embeddings(arch.Options) (*mil.Function, error) {
-	b := mil.NewBuilder("main", mil.CoreML8)
-	ids := b.Input("input_ids", mil.TensorOf(mil.Int32, 1, mil.Dynamic))
-	b.Output("hidden_states", nn.Gather(b, m.embed, nn.Index(b, ids, m.cfg.Vocab)))
-	return b.Build()
-}
+func (m *Model) Embeddings(arch.Options) (*mil.Function, error) { return nn.Embeddings(m.embed) }
 
 // Head multiplies the last token's normed state by the head, in parts, and
 // bounds the logits.
 func (m *Model) Head(o arch.Options) (*mil.Function, error) {
-	return gemma.Head(m.set.Head, m.cfg.Softcap, o)
+	return nn.Head(m.set.Head, arch.SplitVocab(m.cfg.Vocab, o.SplitHead), m.cfg.Softcap)
 }
 
 // Chunk builds both functions of a range of layers.

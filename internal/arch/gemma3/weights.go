@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
 )
 
@@ -76,7 +77,7 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 			names = p
 		}
 	}
-	w := &WeightSet{Tied: c.Tied, Prefix: names.model}
+	w := &WeightSet{Prefix: names.model}
 	var err error
 	// need sets *to unless something went wrong before.
 	need := func(to **checkpoint.Tensor, name string, shape ...int) {
@@ -120,22 +121,13 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 	// Text models have their head outside of what the prefix names, also
 	// where that was renamed.
 	head := names.head + headName
-	if !ck.Has(head) {
+	if !ck.Has(head) && ck.Has(headName) {
 		head = headName
 	}
-	if c.tiedUnsaid {
-		w.Tied = !ck.Has(head)
-	}
-	if w.Tied {
-		w.Head = w.Embed
-		return w, nil
-	}
-	if !ck.Has(head) {
-		return nil, fmt.Errorf("%s: tie_word_embeddings is false, but the checkpoint has no %s; if the head is the embedding, set it to true", ck.Config.File(), names.head+headName)
-	}
-	if w.Head, err = ck.Tensor(head, c.Vocab, c.Hidden); err != nil {
+	if w.Head, err = arch.FindHead(ck, head, w.Embed, c.Tied, !c.tiedUnsaid); err != nil {
 		return nil, err
 	}
+	w.Tied = w.Head == w.Embed
 	return w, nil
 }
 

@@ -175,15 +175,12 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 		{"max_position_embeddings", &cfg.MaxPositions, defaultMaxPositions, maxPositions},
 	} {
 		if f.def < 0 {
-			*f.to, err = c.Int(f.key)
+			*f.to, err = c.Size(f.key, f.max)
 		} else {
-			*f.to, err = c.IntOr(f.key, f.def)
+			*f.to, err = c.SizeOr(f.key, f.def, f.max)
 		}
 		if err != nil {
 			return nil, err
-		}
-		if *f.to < 1 || *f.to > f.max {
-			return nil, fmt.Errorf("%s%s: found %d, want 1 to %d", c.At(), f.key, *f.to, f.max)
 		}
 	}
 	switch {

@@ -22,7 +22,6 @@ type Model struct {
 	embed                                  *nn.Weight // times sqrt(Hidden)
 	perLayerEmbed                          *nn.Weight // times sqrt(PerLayer / 2)
 	perLayerModel, perLayerNorm, finalNorm *nn.Weight // the norm divided by sqrt(2)
-	head                                   *checkpoint.Tensor
 	layers                                 []layer
 	caches                                 gemma.Caches
 }
@@ -55,7 +54,7 @@ func Open(ck *checkpoint.Checkpoint) (arch.Model, error) {
 	// table stays fp16 whatever the encoding of its part: Core ML maps it and
 	// reads the rows that it needs, where it would expand tables of indices.
 	m := &Model{
-		cfg: cfg, set: set, head: set.Head,
+		cfg: cfg, set: set,
 		embed:         nn.Lookup(set.Embed).Scaled(float32(math.Sqrt(float64(cfg.Hidden)))),
 		perLayerEmbed: nn.Lookup(set.PerLayerEmbed).Plain().Scaled(float32(math.Sqrt(float64(cfg.PerLayer) / 2))),
 		perLayerModel: nn.LinearAll(set.PerLayerModel),
@@ -135,7 +134,7 @@ func (m *Model) Embeddings(arch.Options) (*mil.Function, error) {
 // Head multiplies the last token's normed state by the head, in parts, and
 // bounds the logits.
 func (m *Model) Head(o arch.Options) (*mil.Function, error) {
-	return gemma.Head(m.head, m.cfg.Softcap, o)
+	return nn.Head(m.set.Head, arch.SplitVocab(m.cfg.Vocab, o.SplitHead), m.cfg.Softcap)
 }
 
 // Chunk builds both functions of a range of layers.

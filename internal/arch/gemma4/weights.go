@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
 )
 
@@ -62,7 +63,7 @@ var prefixes = []string{"model.language_model.", "model."}
 // Weights finds the tensors of a model in its checkpoint. A tensor that is
 // missing or has another shape is an error.
 func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
-	w := &WeightSet{Tied: c.Tied, Prefix: prefixes[1]}
+	w := &WeightSet{Prefix: prefixes[1]}
 	if ck.Config.Has("text_config") {
 		w.Prefix = prefixes[0]
 	}
@@ -113,19 +114,10 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.tiedUnsaid {
-		w.Tied = !ck.Has(headName)
-	}
-	if w.Tied {
-		w.Head = w.Embed
-		return w, nil
-	}
-	if !ck.Has(headName) {
-		return nil, fmt.Errorf("%s: tie_word_embeddings is false, but the checkpoint has no %s; if the head is the embedding, set it to true", ck.Config.File(), headName)
-	}
-	if w.Head, err = ck.Tensor(headName, c.Vocab, c.Hidden); err != nil {
+	if w.Head, err = arch.FindHead(ck, headName, w.Embed, c.Tied, !c.tiedUnsaid); err != nil {
 		return nil, err
 	}
+	w.Tied = w.Head == w.Embed
 	return w, nil
 }
 

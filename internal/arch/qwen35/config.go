@@ -40,10 +40,6 @@ type Config struct {
 	// Tied is whether the head is the embedding, as far as config.json says;
 	// see [WeightSet.Tied].
 	Tied tying
-
-	// nested is whether this is the text_config of an outer object.
-	nested bool
-	file   string
 }
 
 // MoE holds the sizes of a mixture of experts.
@@ -151,8 +147,8 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 	if err := outer.CheckSupported(); err != nil {
 		return nil, err
 	}
-	cfg := &Config{file: outer.File()}
-	r := &reader{c: outer, file: outer.File()}
+	cfg := new(Config)
+	r := &reader{c: outer}
 	if outer.Has("text_config") {
 		text, err := outer.Object("text_config")
 		if err != nil {
@@ -163,7 +159,7 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 				return nil, fmt.Errorf("%s: text_config.model_type: found %q beside model_type %q", outer.File(), t, outer.ModelType())
 			}
 		}
-		r.c, r.path, cfg.nested = text, "text_config.", true
+		r.c = text
 	}
 
 	r.int("hidden_size", &cfg.Hidden, maxWidth)
@@ -298,32 +294,23 @@ func readTying(outer, text *checkpoint.Config) (tying, error) {
 
 // reader reads keys of an object until one is wrong.
 type reader struct {
-	c          *checkpoint.Config
-	file, path string
-	err        error
+	c   *checkpoint.Config
+	err error
 }
 
 func (r *reader) errorf(key, format string, args ...any) error {
-	return fmt.Errorf("%s: %s%s: %s", r.file, r.path, key, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s%s: %s", r.c.At(), key, fmt.Sprintf(format, args...))
 }
 
 func (r *reader) int(key string, to *int, max int) {
 	if r.err == nil {
-		*to, r.err = r.c.Int(key)
+		*to, r.err = r.c.Size(key, max)
 	}
-	r.check(key, *to, max)
 }
 
 func (r *reader) intOr(key string, to *int, def, max int) {
 	if r.err == nil {
-		*to, r.err = r.c.IntOr(key, def)
-	}
-	r.check(key, *to, max)
-}
-
-func (r *reader) check(key string, v, max int) {
-	if r.err == nil && (v < 1 || v > max) {
-		r.err = r.errorf(key, "found %d, want 1 to %d", v, max)
+		*to, r.err = r.c.SizeOr(key, def, max)
 	}
 }
 

@@ -86,9 +86,9 @@ func every(n, of int) []bool {
 
 func TestParseConfig(t *testing.T) {
 	want08B := Config{Hidden: 1024, Layers: 24, Vocab: 248320, MaxPositions: 262144, Full: every(4, 24), Heads: 8, KVHeads: 2, HeadDim: 256, Rotary: 64,
-		KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, Intermediate: 3584, Eps: 1e-6, RopeTheta: 1e7, Tied: tied, nested: true, file: "config.json"}
+		KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4, Intermediate: 3584, Eps: 1e-6, RopeTheta: 1e7, Tied: tied}
 	want35B := Config{Hidden: 2048, Layers: 40, Vocab: 248320, MaxPositions: 262144, Full: every(4, 40), Heads: 16, KVHeads: 2, HeadDim: 256, Rotary: 64,
-		KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Kernel: 4, MoE: &MoE{256, 8, 512, 512}, Eps: 1e-6, RopeTheta: 1e7, Tied: untied, nested: true, file: "config.json"}
+		KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Kernel: 4, MoE: &MoE{256, 8, 512, 512}, Eps: 1e-6, RopeTheta: 1e7, Tied: untied}
 	for _, c := range []struct {
 		name string
 		data []byte
@@ -97,9 +97,9 @@ func TestParseConfig(t *testing.T) {
 	}{
 		{"0.8B", edit(t, config08B, nil), want08B, func(*Config) {}},
 		{"35B-A3B", edit(t, config35B, nil), want35B, func(*Config) {}},
-		{"flat", flat(t, config08B, nil), want08B, func(c *Config) { c.nested = false }},
-		{"flat, type of the outer one", flat(t, config08B, change{"model_type": "qwen3_5"}), want08B, func(c *Config) { c.nested = false }},
-		{"flat, experts", flat(t, config35B, change{"tie_word_embeddings": true}), want35B, func(c *Config) { c.nested, c.Tied = false, tied }},
+		{"flat", flat(t, config08B, nil), want08B, func(*Config) {}},
+		{"flat, type of the outer one", flat(t, config08B, change{"model_type": "qwen3_5"}), want08B, func(*Config) {}},
+		{"flat, experts", flat(t, config35B, change{"tie_word_embeddings": true}), want35B, func(c *Config) { c.Tied = tied }},
 		{"no layer types", edit(t, config08B, change{".layer_types": nil, ".full_attention_interval": 3}), want08B, func(c *Config) { c.Full = every(3, 24) }},
 		{"no interval either", edit(t, config08B, change{".layer_types": nil, ".full_attention_interval": nil}), want08B, func(*Config) {}},
 		{"layer types decide", edit(t, config08B, change{".full_attention_interval": 2}), want08B, func(*Config) {}},

@@ -19,7 +19,6 @@ type Model struct {
 	set *WeightSet
 
 	embed  *nn.Weight
-	head   *checkpoint.Tensor
 	norm   *nn.Weight
 	layers []layer
 	order  *nn.Weight // of the experts; nil in dense models
@@ -69,7 +68,7 @@ func Open(ck *checkpoint.Checkpoint) (arch.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{cfg: cfg, set: set, embed: nn.Lookup(set.Embed), head: set.Head, norm: nn.Vec(set.FinalNorm).PlusOne()}
+	m := &Model{cfg: cfg, set: set, embed: nn.Lookup(set.Embed), norm: nn.Vec(set.FinalNorm).PlusOne()}
 	for i := range set.Layers {
 		m.layers = append(m.layers, newLayer(cfg, i, &set.Layers[i]))
 	}
@@ -210,27 +209,11 @@ func (c *Config) states(o arch.Options) []arch.State {
 }
 
 // Embeddings looks the token's rows of the embedding table up.
-func (m *Model) Embeddings(arch.Options) (*mil.Function, error) {
-	b := mil.NewBuilder("main", mil.CoreML8)
-	ids := b.Input("input_ids", mil.TensorOf(mil.Int32, 1, mil.Dynamic))
-	b.Output("hidden_states", nn.Gather(b, m.embed, nn.Index(b, ids, m.cfg.Vocab)))
-	return b.Build()
-}
+func (m *Model) Embeddings(arch.Options) (*mil.Function, error) { return nn.Embeddings(m.embed) }
 
 // Head multiplies the last token's normed state by the head, in parts.
 func (m *Model) Head(o arch.Options) (*mil.Function, error) {
-	b := mil.NewBuilder("main", mil.CoreML8)
-	x := nn.ToChannels(b, b.Input("hidden_states", mil.TensorOf(mil.Float16, 1, 1, m.cfg.Hidden)))
-	from := 0
-	for i, n := range arch.SplitVocab(m.cfg.Vocab, o.SplitHead) {
-		if n == 0 {
-			return nil, fmt.Errorf("a vocabulary of %d does not split into %d parts", m.cfg.Vocab, o.SplitHead)
-		}
-		y := nn.Project(b, x, nn.Linear(m.head, from, from+n), nil)
-		b.Output(fmt.Sprintf("logits%d", i+1), nn.FromChannels(b, y))
-		from += n
-	}
-	return b.Build()
+	return nn.Head(m.set.Head, arch.SplitVocab(m.cfg.Vocab, o.SplitHead), 0)
 }
 
 // Chunk builds both functions of a range of layers.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
 )
 
@@ -127,20 +128,9 @@ func Weights(c *Config, ck *checkpoint.Checkpoint) (*WeightSet, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	return w, w.findHead(c, ck)
-}
-
-func (w *WeightSet) findHead(c *Config, ck *checkpoint.Checkpoint) (err error) {
-	has := ck.Has(headName)
-	if w.Tied = c.Tied == tied || c.Tied != untied && !has; w.Tied {
-		w.Head = w.Embed
-		return nil
-	}
-	if !has {
-		return fmt.Errorf("%s: tie_word_embeddings is false, but the checkpoint has no %s; if the head is the embedding, set it to true", c.file, headName)
-	}
-	w.Head, err = ck.Tensor(headName, c.Vocab, c.Hidden)
-	return err
+	head, err := arch.FindHead(ck, headName, w.Embed, c.Tied == tied, c.Tied == tied || c.Tied == untied)
+	w.Head, w.Tied = head, head == w.Embed
+	return w, err
 }
 
 // finder looks tensors up until one is wrong.
