@@ -29,9 +29,9 @@ func newConvert() *cobra.Command {
 		Use:   "convert CHECKPOINT",
 		Short: "Make a package of a Hugging Face checkpoint or a GGUF file",
 		Long: `Convert makes a Core ML package in ANEMLL's layout of a Hugging Face model folder
-(config.json, *.safetensors, tokenizer files), or of a GGUF file: the quantized
-weights are taken as they are, and configuration, tokenizer and chat template
-come from the file.
+(config.json, *.safetensors, tokenizer files), or of a GGUF file: its weights are
+dequantized as they are read, and configuration, tokenizer and chat template come
+from its metadata.
 
 Weights are palettized: a table of 2^BITS values serves GROUP output channels.
 BITS is 1, 2, 3, 4, 6 or 8; GROUP is 8 unless given, 0 makes one table per

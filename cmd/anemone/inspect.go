@@ -31,10 +31,10 @@ func newInspect() *cobra.Command {
 		Short: "Say what a package, a Core ML model or a checkpoint holds, and lint it",
 		Long: `Inspect says what lies at PATH: a package (its parts, functions, inputs, outputs,
 states, weights by encoding, an estimate of the memory it takes, what meta.yaml
-says of recurrent states, experts, windows and the like, and whatever is odd about
-it, such as a meta.yaml that the models contradict), a single .mlpackage, .mlmodel or .mlmodelc, or a checkpoint (a
-Hugging Face folder or a GGUF file) and whether it can be converted. Files of
-weights are mapped, not read.
+says of recurrent states, experts, windows and the like, and whatever is odd
+about it, such as a meta.yaml that the models contradict), a single .mlpackage,
+.mlmodel or .mlmodelc, or a checkpoint (a Hugging Face folder or a GGUF file) and
+whether it can be converted. Files of weights are mapped, not read.
 
 --mil prints the program as text, --weights a tree of all weights, --lint what is
 known to go wrong on the Neural Engine: each in place of the summary.
