@@ -2,16 +2,14 @@ package check
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 
 	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
+	"anemone/internal/checkpoint/gguf"
 	"anemone/internal/session"
 	"anemone/internal/tokenizer"
 	"anemone/internal/tokenizer/chat"
@@ -163,10 +161,7 @@ func findTokenizer(dir string, ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer,
 func FindTemplate(dir, path string) (*chat.Template, error) {
 	t, err := chat.Load(dir)
 	if errors.Is(err, chat.ErrNoTemplate) && path != "" {
-		if st, err := os.Stat(path); err == nil && !st.IsDir() {
-			return templateOfFile(path)
-		}
-		t, err = chat.Load(path)
+		t, err = templateOf(path)
 	}
 	if errors.Is(err, chat.ErrNoTemplate) {
 		return nil, nil
@@ -174,34 +169,15 @@ func FindTemplate(dir, path string) (*chat.Template, error) {
 	return t, err
 }
 
-// templateOfFile returns the chat template of a GGUF file, nil if it has none.
-func templateOfFile(path string) (*chat.Template, error) {
+// templateOf returns the chat template of a checkpoint.
+func templateOf(path string) (*chat.Template, error) {
+	if !gguf.IsFile(path) {
+		return chat.Load(path)
+	}
 	ck, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer ck.Close()
-	source, err := ck.ReadFile("chat_template.jinja")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	special := map[string]string{}
-	if data, err := ck.ReadFile("tokenizer_config.json"); err == nil {
-		var all map[string]any
-		if err := json.Unmarshal(data, &all); err != nil {
-			return nil, fmt.Errorf("tokenizer_config.json of %s: %w", path, err)
-		}
-		for key, v := range all {
-			if token, ok := v.(string); ok && strings.HasSuffix(key, "_token") {
-				special[key] = token
-			}
-		}
-	}
-	t, err := chat.New(string(source), special)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+	return chat.LoadFrom(path, ck.OpenFile)
 }

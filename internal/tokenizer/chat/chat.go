@@ -104,20 +104,48 @@ func compile(source string) (t *jinja.Template, err error) {
 // list of named ones ("default", and "tool_use" for conversations with tools).
 // The special tokens are those of tokenizer_config.json.
 func Load(dir string) (*Template, error) {
-	configFile := filepath.Join(dir, "tokenizer_config.json")
+	path := func(name string) string { return filepath.Join(dir, name) }
+	open := func(name string) (io.ReadCloser, error) { return platform.Open(path(name)) }
+	return load(dir, path, open)
+}
+
+// LoadFrom is [Load] for files that do not lie in a folder, such as those that
+// stand for what a GGUF file holds: open opens one by its name, and the error
+// for one that is not there wraps [fs.ErrNotExist]. where is what errors call
+// the place.
+func LoadFrom(where string, open func(name string) (io.ReadCloser, error)) (*Template, error) {
+	return load(where, func(name string) string { return where + ": " + name }, open)
+}
+
+func load(where string, path func(name string) string, open func(name string) (io.ReadCloser, error)) (*Template, error) {
+	read := func(name string, limit int64) ([]byte, error) {
+		f, err := open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, limit+1))
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(data)) > limit {
+			return nil, fmt.Errorf("%s: more than %d bytes are not accepted", path(name), limit)
+		}
+		return data, nil
+	}
+	const configFile = "tokenizer_config.json"
 	c := new(config)
-	data, err := readFile(configFile, maxConfigSize)
+	data, err := read(configFile, maxConfigSize)
 	if err == nil {
 		if c, err = parseConfig(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", configFile, err)
+			return nil, fmt.Errorf("%s: %w", path(configFile), err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	name := configFile
+	name := path(configFile)
 	for _, file := range []string{"chat_template.jinja", "chat_template.json"} {
-		file = filepath.Join(dir, file)
-		data, err := readFile(file, 2*maxTemplateSize)
+		data, err := read(file, 2*maxTemplateSize)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -130,15 +158,15 @@ func Load(dir string) (*Template, error) {
 				Template string `json:"chat_template"`
 			}
 			if err := json.Unmarshal(data, &f); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
+				return nil, fmt.Errorf("%s: %w", path(file), err)
 			}
 			source = f.Template
 		}
-		name, c.template, c.toolUse = file, &source, nil
+		name, c.template, c.toolUse = path(file), &source, nil
 		break
 	}
 	if c.template == nil {
-		return nil, fmt.Errorf("%s: %w", dir, ErrNoTemplate)
+		return nil, fmt.Errorf("%s: %w", where, ErrNoTemplate)
 	}
 	t, err := c.build()
 	if err != nil {
@@ -146,22 +174,6 @@ func Load(dir string) (*Template, error) {
 	}
 	t.name = name
 	return t, nil
-}
-
-func readFile(name string, limit int64) ([]byte, error) {
-	f, err := platform.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s: more than %d bytes are not accepted", name, limit)
-	}
-	return data, nil
 }
 
 // config is what tokenizer_config.json has for chat.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -328,25 +330,35 @@ func TestLoad(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, c.files)
-			tmpl, err := Load(dir)
-			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), dir) {
-					t.Fatalf("error %v, want one with %q and the path", err, c.err)
+			open := func(name string) (io.ReadCloser, error) {
+				if text, ok := c.files[name]; ok {
+					return io.NopCloser(strings.NewReader(text)), nil
 				}
-				if is := errors.Is(err, ErrNoTemplate); is != (c.err == ErrNoTemplate.Error()) {
-					t.Errorf("errors.Is(%v, ErrNoTemplate) = %v", err, is)
+				return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+			}
+			for where, load := range map[string]func() (*Template, error){
+				dir: func() (*Template, error) { return Load(dir) }, "elsewhere": func() (*Template, error) { return LoadFrom("elsewhere", open) },
+			} {
+				tmpl, err := load()
+				if c.err != "" {
+					if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), where) {
+						t.Fatalf("error %v, want one with %q and %s", err, c.err, where)
+					}
+					if is := errors.Is(err, ErrNoTemplate); is != (c.err == ErrNoTemplate.Error()) {
+						t.Errorf("errors.Is(%v, ErrNoTemplate) = %v", err, is)
+					}
+					continue
 				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			var o Options
-			if c.tools {
-				o.Tools = []json.RawMessage{[]byte(`{}`)}
-			}
-			if text, err := tmpl.Render(nil, o); err != nil || text != c.want {
-				t.Errorf("Render = %q, %v, want %q", text, err, c.want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var o Options
+				if c.tools {
+					o.Tools = []json.RawMessage{[]byte(`{}`)}
+				}
+				if text, err := tmpl.Render(nil, o); err != nil || text != c.want {
+					t.Errorf("%s: Render = %q, %v, want %q", where, text, err, c.want)
+				}
 			}
 		})
 	}
