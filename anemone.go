@@ -59,7 +59,7 @@ type ConvertOptions struct {
 	// GDNChunk (Qwen3.5) is the number of tokens that prefill takes at a time
 	// through the delta rule, a divisor of Batch; the largest up to 64.
 	GDNChunk int
-	// Remainders (Qwen3.5) are the tokens of further prefill functions, for what
+	// Remainders are the tokens of further prefill functions, for what
 	// a prompt leaves behind its last whole batch, which goes token by token
 	// without them: divisors of Batch, such as 16 and 4. They share the weights
 	// in the package, but each costs a copy on the Neural Engine.

@@ -115,7 +115,7 @@ may need a change is said in lines that begin with "warning:".`,
 	f.IntVar(&o.Jobs, "jobs", 0, "`CORES` to use (default: all)")
 	f.BoolVar(&o.FullLocalCache, "full-local-cache", false, "Gemma 3 and 4: let layers with a local window keep the whole context, so that it can be rewound, in more memory")
 	f.IntVar(&o.GDNChunk, "gdn-chunk", 0, "Qwen3.5: `TOKENS` that prefill takes at a time through the delta rule, a divisor of the batch (default: the largest up to 64)")
-	f.IntSliceVar(&o.Remainders, "prefill-remainder", nil, "Qwen3.5: further prefill functions of so many `TOKENS`, such as 16,4, for what a prompt leaves behind its last whole batch; each takes another copy of the weights on the Neural Engine, none in the package")
+	f.IntSliceVar(&o.Remainders, "prefill-remainder", nil, "further prefill functions of so many `TOKENS`, such as 16,4, for what a prompt leaves behind its last whole batch; each takes another copy of the weights on the Neural Engine, none in the package")
 	f.BoolVar(&o.LargeMoE, "allow-large-moe", false, "mixtures of experts: convert them whatever their size, although every token computes all experts")
 	complete(cmd, "format", "both", "mlmodelc", "mlpackage")
 	for _, flag := range []string{"lut-ffn", "lut-lm-head", "lut-embeddings"} {

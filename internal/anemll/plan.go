@@ -136,9 +136,6 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 		return nil, err
 	}
 	p.arch = arch.Options{Context: p.opts.Context, Batch: p.opts.Batch, SplitHead: p.opts.SplitHead, FullLocalCache: p.opts.FullLocalCache, GDNChunk: p.opts.GDNChunk, Remainders: p.opts.Remainders}
-	if _, ok := m.(arch.Remaindered); !ok && len(p.opts.Remainders) > 0 {
-		return nil, badOption("prefill-remainder", "%v: %s has no functions for fewer tokens than a batch", p.opts.Remainders, p.info.Architecture)
-	}
 	enc := &encoder{ctx: ctx, report: report, jobs: o.Jobs, done: map[*nn.Weight]*encoded{}, work: &p.done}
 
 	var ext arch.Extension
@@ -172,7 +169,7 @@ func newPlan(ctx context.Context, ck *checkpoint.Checkpoint, m arch.Model, o Opt
 	bounds := arch.SplitLayers(p.info.Layers, chunks)
 	var large []string
 	for i := range chunks {
-		fs, err := arch.ChunkFunctions(m, p.arch, bounds[i], bounds[i+1])
+		fs, err := m.Chunk(p.arch, bounds[i], bounds[i+1])
 		if err != nil {
 			return nil, err
 		}
@@ -394,7 +391,7 @@ func (p *plan) autoChunks(m arch.Model) (int, error) {
 		limit = chunkSize
 	}
 	size := func(first, last int) (int64, error) {
-		fs, err := arch.ChunkFunctions(m, p.arch, first, last)
+		fs, err := m.Chunk(p.arch, first, last)
 		if err != nil {
 			return 0, err
 		}

@@ -29,7 +29,7 @@ type Options struct {
 	GDNChunk int
 	// Remainders are the numbers of tokens of further functions for what a
 	// prompt leaves behind its last whole batch: divisors of Batch, less than
-	// it. Only a [Remaindered] model has them.
+	// it and more than 1.
 	Remainders []int
 }
 
@@ -52,9 +52,11 @@ type Model interface {
 	// Embeddings returns the function of the embeddings model: input_ids
 	// [1, ?] to hidden_states [1, ?, H].
 	Embeddings(o Options) (*mil.Function, error)
-	// Chunk returns the functions "infer" and "prefill" of the decoder
-	// layers from first up to but not including last. They share weights.
-	Chunk(o Options, first, last int) (infer, prefill *mil.Function, err error)
+	// Chunk returns the functions of the decoder layers from first up to but
+	// not including last: "infer" for one token, "prefill" for a batch, and one
+	// for each of the Remainders, named by [RemainderFunction]. They share
+	// weights and have the same states. See [BuildChunk].
+	Chunk(o Options, first, last int) ([]*mil.Function, error)
 	// Head returns the function of the LM head: hidden_states [1, 1, H] to
 	// logits1 ... logitsN.
 	Head(o Options) (*mil.Function, error)
@@ -88,32 +90,32 @@ type Partial interface {
 	Aside(tensor string) string
 }
 
-// Remaindered is a Model whose decoder chunks can have functions for fewer
-// tokens than a batch, for the rest of a prompt that does not fill one.
-type Remaindered interface {
-	Model
-	// ChunkFunctions returns what Chunk does and, for each of the Remainders,
-	// the function named by [RemainderFunction]: a prefill of so many tokens.
-	// All of them share weights and have the same states.
-	ChunkFunctions(o Options, first, last int) ([]*mil.Function, error)
-}
-
 // RemainderFunction is the name of the function of a decoder chunk that takes
 // n tokens.
 func RemainderFunction(n int) string { return fmt.Sprintf("prefill_%d", n) }
 
-// ChunkFunctions returns all functions of the decoder layers from first up to
-// but not including last: infer, prefill, and those of o.Remainders.
-func ChunkFunctions(m Model, o Options, first, last int) ([]*mil.Function, error) {
-	if len(o.Remainders) > 0 {
-		r, ok := m.(Remaindered)
-		if !ok {
-			return nil, fmt.Errorf("%s has no functions for fewer tokens than a batch", m.Info().Architecture)
-		}
-		return r.ChunkFunctions(o, first, last)
+// BuildChunk returns what Model.Chunk does, for a model of a number of layers,
+// from what builds a function of a number of tokens.
+func BuildChunk(o Options, layers, first, last int, build func(name string, tokens int) (*mil.Function, error)) ([]*mil.Function, error) {
+	if first < 0 || last > layers || first >= last {
+		return nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, layers)
 	}
-	infer, prefill, err := m.Chunk(o, first, last)
-	return []*mil.Function{infer, prefill}, err
+	names, tokens := []string{"infer", "prefill"}, []int{1, o.Batch}
+	for _, n := range o.Remainders {
+		if n < 2 || n >= o.Batch || o.Batch%n != 0 {
+			return nil, fmt.Errorf("a function for %d tokens: want a divisor of the batch, %d, from 2 on", n, o.Batch)
+		}
+		names, tokens = append(names, RemainderFunction(n)), append(tokens, n)
+	}
+	fs := make([]*mil.Function, len(names))
+	for i, name := range names {
+		f, err := build(name, tokens[i])
+		if err != nil {
+			return nil, err
+		}
+		fs[i] = f
+	}
+	return fs, nil
 }
 
 // Extension is what a package of an extended architecture says about itself,

@@ -107,8 +107,8 @@ func assemble(t testing.TB, dir string, o anemll.Options) *anemll.Package {
 	var chunks []*coreml.Model
 	bounds := arch.SplitLayers(info.Layers, max(o.Chunks, 1))
 	for i, first := range bounds[:len(bounds)-1] {
-		infer, prefill, err := m.Chunk(ao, first, bounds[i+1])
-		chunks = append(chunks, model(o.FFN, err, infer, prefill))
+		fs, err := m.Chunk(ao, first, bounds[i+1])
+		chunks = append(chunks, model(o.FFN, err, fs...))
 	}
 	f, err = m.Head(ao)
 	head := model(o.Head, err, f)

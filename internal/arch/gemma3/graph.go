@@ -118,17 +118,12 @@ func (m *Model) Head(o arch.Options) (*mil.Function, error) {
 	return nn.Head(m.set.Head, arch.SplitVocab(m.cfg.Vocab, o.SplitHead), m.cfg.Softcap)
 }
 
-// Chunk builds both functions of a range of layers.
-func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Function, err error) {
-	if first < 0 || last > m.cfg.Layers || first >= last {
-		return nil, nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
-	}
+// Chunk builds the functions of a range of layers.
+func (m *Model) Chunk(o arch.Options, first, last int) ([]*mil.Function, error) {
 	rot := m.rotations(o.Context)
-	if infer, err = m.function("infer", o, first, last, 1, rot); err != nil {
-		return nil, nil, err
-	}
-	prefill, err = m.function("prefill", o, first, last, o.Batch, rot)
-	return infer, prefill, err
+	return arch.BuildChunk(o, m.cfg.Layers, first, last, func(name string, tokens int) (*mil.Function, error) {
+		return m.function(name, o, first, last, tokens, rot)
+	})
 }
 
 // rotations returns the rotary tables of both kinds of layers.

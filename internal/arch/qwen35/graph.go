@@ -216,21 +216,8 @@ func (m *Model) Head(o arch.Options) (*mil.Function, error) {
 	return nn.Head(m.set.Head, arch.SplitVocab(m.cfg.Vocab, o.SplitHead), 0)
 }
 
-// Chunk builds both functions of a range of layers.
-func (m *Model) Chunk(o arch.Options, first, last int) (infer, prefill *mil.Function, err error) {
-	o.Remainders = nil
-	fs, err := m.ChunkFunctions(o, first, last)
-	if err != nil {
-		return nil, nil, err
-	}
-	return fs[0], fs[1], nil
-}
-
-// ChunkFunctions implements [arch.Remaindered].
-func (m *Model) ChunkFunctions(o arch.Options, first, last int) ([]*mil.Function, error) {
-	if first < 0 || last > m.cfg.Layers || first >= last {
-		return nil, fmt.Errorf("no layers %d to %d in a model of %d", first, last, m.cfg.Layers)
-	}
+// Chunk builds the functions of a range of layers.
+func (m *Model) Chunk(o arch.Options, first, last int) ([]*mil.Function, error) {
 	n, err := chunkSize(o)
 	if err != nil {
 		return nil, err
@@ -239,34 +226,14 @@ func (m *Model) ChunkFunctions(o arch.Options, first, last int) ([]*mil.Function
 	f := function{m: m, o: o, first: first, last: last}
 	f.cosTable, f.sinTable = nn.RotaryTables("rotary", o.Context, nn.InvFreq(m.cfg.RopeTheta, m.cfg.Rotary))
 	bySize := map[int]*masks{} // of the delta rule
-	build := func(name string, t int) (*mil.Function, error) {
-		n := divisor(t, n)
+	return arch.BuildChunk(o, m.cfg.Layers, first, last, func(name string, tokens int) (*mil.Function, error) {
+		n := divisor(tokens, n)
 		if bySize[n] == nil {
 			bySize[n] = newMasks(n)
 		}
 		f.masks = bySize[n]
-		return f.build(name, t)
-	}
-	infer, err := build("infer", 1)
-	if err != nil {
-		return nil, err
-	}
-	prefill, err := build("prefill", o.Batch)
-	if err != nil {
-		return nil, err
-	}
-	fs := []*mil.Function{infer, prefill}
-	for _, t := range o.Remainders {
-		if t < 2 || t >= o.Batch || o.Batch%t != 0 {
-			return nil, fmt.Errorf("a function for %d tokens: want a divisor of the batch, %d, from 2 on", t, o.Batch)
-		}
-		g, err := build(arch.RemainderFunction(t), t)
-		if err != nil {
-			return nil, err
-		}
-		fs = append(fs, g)
-	}
-	return fs, nil
+		return f.build(name, tokens)
+	})
 }
 
 // function builds the functions of a chunk. What follows the first group of

@@ -435,7 +435,7 @@ func TestPrograms(t *testing.T) {
 func TestFunctionsShareWeights(t *testing.T) {
 	for _, c := range trained {
 		m := openModel(t, testutil.Data(t, "checkpoints", c.checkpoint))
-		infer, prefill, err := m.Chunk(arch.Options{Context: 128, Batch: 64}, 0, m.cfg.Layers)
+		fs, err := m.Chunk(arch.Options{Context: 128, Batch: 64}, 0, m.cfg.Layers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -444,7 +444,7 @@ func TestFunctionsShareWeights(t *testing.T) {
 			(&mil.Program{Functions: []*mil.Function{f}}).Weights(func(v *mil.Value, x mil.Weight) { w[x] = v.Name })
 			return w
 		}
-		a, b := of(infer), of(prefill)
+		a, b := of(fs[0]), of(fs[1])
 		for w, name := range a {
 			if b[w] == "" {
 				t.Errorf("%s: only infer uses %s", c.checkpoint, name)
@@ -463,11 +463,11 @@ func TestFunctionsShareWeights(t *testing.T) {
 func TestHalvedGates(t *testing.T) {
 	for _, c := range trained {
 		m := openModel(t, testutil.Data(t, "checkpoints", c.checkpoint))
-		infer, prefill, err := m.Chunk(arch.Options{Context: 128, Batch: 64}, 0, m.cfg.Layers)
+		fs, err := m.Chunk(arch.Options{Context: 128, Batch: 64}, 0, m.cfg.Layers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range []*mil.Function{infer, prefill} {
+		for _, f := range fs {
 			users := map[*mil.Value][]string{}
 			gates := map[*mil.Value]string{}
 			f.Body.Walk(func(op *mil.Operation) bool {
@@ -536,11 +536,11 @@ func TestOptionErrors(t *testing.T) {
 		}
 	}
 	m := openModel(t, "testdata/flat-untied")
-	if _, _, err := m.Chunk(arch.Options{Context: 64, Batch: 32, GDNChunk: 5}, 0, 4); err == nil || !strings.Contains(err.Error(), "divisor of the batch, 32") {
+	if _, err := m.Chunk(arch.Options{Context: 64, Batch: 32, GDNChunk: 5}, 0, 4); err == nil || !strings.Contains(err.Error(), "divisor of the batch, 32") {
 		t.Errorf("chunks of 5 in batches of 32: error %v", err)
 	}
 	for _, r := range [][2]int{{-1, 1}, {0, 5}, {2, 2}} {
-		if _, _, err := m.Chunk(arch.Options{Context: 64, Batch: 32}, r[0], r[1]); err == nil {
+		if _, err := m.Chunk(arch.Options{Context: 64, Batch: 32}, r[0], r[1]); err == nil {
 			t.Errorf("layers %d to %d: no error", r[0], r[1])
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"anemone/internal/anemll"
-	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/compress"
 	"anemone/internal/engine"
@@ -144,17 +143,6 @@ func TestRemainderWeights(t *testing.T) {
 			if !slices.Equal(x.Data, y.Data) {
 				t.Errorf("%s: other logits, %s", c.checkpoint, modes[mode])
 			}
-		}
-	}
-}
-
-// TestRemainderRefused: numbers that do not go with the batch.
-func TestRemainderRefused(t *testing.T) {
-	m := openModel(t, "testdata/nested-linear")
-	for _, n := range []int{-4, 0, 1, 3, 5, 32, 64} {
-		_, err := m.ChunkFunctions(arch.Options{Context: 64, Batch: 32, Remainders: []int{n}}, 0, 1)
-		if err == nil || !strings.Contains(err.Error(), "divisor of the batch, 32") {
-			t.Errorf("%d tokens: %v", n, err)
 		}
 	}
 }

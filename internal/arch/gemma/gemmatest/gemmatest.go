@@ -18,7 +18,6 @@ import (
 	"anemone/internal/arch/gemma"
 	"anemone/internal/runner"
 	"anemone/internal/session"
-	"anemone/mil"
 )
 
 // Model is a checkpoint, and the batch of the packages that are made of it.
@@ -256,11 +255,11 @@ func Features(f coreml.Function) string {
 // slice, and no state is left unread.
 func TestUpdates(t *testing.T, m arch.Model, o arch.Options, first, last int, want map[string]int) {
 	t.Helper()
-	infer, prefill, err := m.Chunk(o, first, last)
+	functions, err := m.Chunk(o, first, last)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []*mil.Function{infer, prefill} {
+	for _, f := range functions {
 		writes, reads := map[string]int{}, map[string]int{}
 		for _, op := range f.Body.Ops {
 			switch op.Type {
