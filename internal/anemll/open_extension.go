@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"anemone/coreml"
+	"anemone/internal/arch"
 	"anemone/mil"
 )
 
@@ -16,23 +17,14 @@ import (
 // [1, T, width], which every chunk takes.
 const PerLayerInputs = "per_layer_inputs"
 
-// Names of the contract's states.
-const (
-	stateKV     = "model_model_kv_cache_0"
-	stateGDN    = "model_model_gdn_state_0"
-	stateConv   = "model_model_conv_state_0"
-	stateLocal  = "model_model_kv_cache_local"
-	stateGlobal = "model_model_kv_cache_global"
-)
-
-// contractStates is the layout of the contract's states: the kind of the layers that own slices of
-// them, and how many slices a layer has on the first axis; 0 for a number that
-// only the model knows.
+// contractStates is the layout of the contract's states: the kind of the layers
+// that own slices of them, and how many slices a layer has on the first axis; 0
+// for a number that only the model knows.
 var contractStates = map[string]struct {
 	kind   string
 	slices int
 }{
-	stateKV: {"full", 2}, stateGDN: {"linear", 0}, stateConv: {"linear", 1}, stateLocal: {"sliding", 1}, stateGlobal: {"full", 1},
+	arch.StateKV: {"full", 2}, arch.StateGDN: {"linear", 0}, arch.StateConv: {"linear", 1}, arch.StateLocal: {"sliding", 1}, arch.StateGlobal: {"full", 1},
 }
 
 // layerKinds are the values of layer_types.
@@ -193,7 +185,7 @@ func (p *Package) compareOwners(s StateInfo, layers int, kinds []string, kind st
 func (p *Package) compareRules() {
 	m := p.Meta
 	recurrent := ""
-	for _, name := range []string{stateGDN, stateConv} {
+	for _, name := range []string{arch.StateGDN, arch.StateConv} {
 		if p.state(name) != nil {
 			recurrent = name
 		}
@@ -211,8 +203,8 @@ func (p *Package) compareRules() {
 		switch {
 		case p.BatchSize > 0 && p.BatchSize%n != 0:
 			p.problem("meta.yaml says gdn_chunk_size: %d, which does not divide the %d tokens that the models' prefill takes", n, p.BatchSize)
-		case p.state(stateGDN) == nil:
-			p.problem("meta.yaml says gdn_chunk_size: %d, but the models have no state %s", n, stateGDN)
+		case p.state(arch.StateGDN) == nil:
+			p.problem("meta.yaml says gdn_chunk_size: %d, but the models have no state %s", n, arch.StateGDN)
 		}
 	}
 }
@@ -220,13 +212,13 @@ func (p *Package) compareRules() {
 // compareWindow holds what is said of local caches to their states.
 func (p *Package) compareWindow() {
 	m := p.Meta
-	f := p.state(stateLocal)
+	f := p.state(arch.StateLocal)
 	if n := m.LocalCacheLength; n > 0 {
 		switch {
 		case f == nil || len(f.Shape) != 4:
-			p.problem("meta.yaml says local_cache_length: %d, but the models have no state %s", n, stateLocal)
+			p.problem("meta.yaml says local_cache_length: %d, but the models have no state %s", n, arch.StateLocal)
 		case f.Shape[2] != n:
-			p.problem("meta.yaml says local_cache_length: %d, the models' state %s is %v", n, stateLocal, f.Shape)
+			p.problem("meta.yaml says local_cache_length: %d, the models' state %s is %v", n, arch.StateLocal, f.Shape)
 		case m.LocalAttentionWindow > 0 && n < m.LocalAttentionWindow+p.BatchSize:
 			p.problem("meta.yaml says local_cache_length: %d, which is too short for local_attention_window: %d and the batches of %d tokens that the models' prefill takes", n, m.LocalAttentionWindow, p.BatchSize)
 		}

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"anemone/coreml"
 	"anemone/internal/arch"
 	"anemone/internal/arch/gemma4"
 	"anemone/internal/arch/qwen35"
 	"anemone/internal/testutil"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // extended converts a checkpoint whose packages have extension keys, in two
@@ -215,7 +215,7 @@ func TestExtensionHostile(t *testing.T) {
 						m.States[r.IntN(len(m.States))].Shape = list()
 					}
 				case 10:
-					m.States = append(m.States, StateInfo{Name: stateConv, Shape: list(), Layers: list()})
+					m.States = append(m.States, StateInfo{Name: arch.StateConv, Shape: list(), Layers: list()})
 				default:
 					m.RecurrentState, m.PrefillFullBatchesOnly = !m.RecurrentState, r.IntN(2) == 0
 				}

@@ -151,6 +151,15 @@ type MoE struct {
 	Parameters int64
 }
 
+// Names of the contract's states.
+const (
+	StateKV     = "model_model_kv_cache_0"      // keys and values; of recurrent models, those of their full layers
+	StateGDN    = "model_model_gdn_state_0"     // memories of Gated DeltaNets
+	StateConv   = "model_model_conv_state_0"    // latest inputs of their convolutions
+	StateLocal  = "model_model_kv_cache_local"  // keys and values of sliding layers
+	StateGlobal = "model_model_kv_cache_global" // keys and values of full layers beside those
+)
+
 // State describes one state of the decoder chunks, of fp16, and the layers
 // that own slices of it, in the order of the slices.
 type State struct {

@@ -113,7 +113,7 @@ func (m *Model) function(name string, o arch.Options, first, last, t int, cos, s
 	positions := b.Input("position_ids", mil.TensorOf(mil.Int32, t))
 	mask := b.Input("causal_mask", mil.TensorOf(mil.Float16, 1, 1, t, o.Context))
 	current := b.Input("current_pos", mil.TensorOf(mil.Int32, 1))
-	state := b.Input("model_model_kv_cache_0", mil.StateOf(mil.Float16, 2*c.Layers, c.KVHeads, o.Context, c.HeadDim))
+	state := b.Input(arch.StateKV, mil.StateOf(mil.Float16, 2*c.Layers, c.KVHeads, o.Context, c.HeadDim))
 
 	cosT, sinT := nn.RotaryAt(b, cos, sin, positions)
 	cache := nn.NewCache(b, state, current, t)

@@ -6,12 +6,6 @@ import (
 	"anemone/mil"
 )
 
-// Names of the states.
-const (
-	LocalState  = "model_model_kv_cache_local"  // of sliding layers
-	GlobalState = "model_model_kv_cache_global" // of full layers
-)
-
 // Kind is a kind of attention.
 type Kind uint8
 
@@ -49,7 +43,7 @@ func (c *Caches) States(o arch.Options) []arch.State {
 	state := func(k Kind, name string, positions int) arch.State {
 		return arch.State{Name: name, Shape: []int{len(c.Layers[k]), 2 * c.KVHeads, positions, c.HeadDim[k]}, Layers: c.Layers[k]}
 	}
-	return []arch.State{state(Sliding, LocalState, c.window(o).length), state(Full, GlobalState, o.Context)}
+	return []arch.State{state(Sliding, arch.StateLocal, c.window(o).length), state(Full, arch.StateGlobal, o.Context)}
 }
 
 // LocalLength returns the length of a local cache that shifts, 0 if it holds

@@ -276,7 +276,7 @@ func TestViews(t *testing.T) {
 		p += n
 	}
 	// The other chunk's slot of the global cache has been left alone.
-	for i, v := range m.read(GlobalState) {
+	for i, v := range m.read(arch.StateGlobal) {
 		if slot := i / (2 * o.Context * 4); (v != 0) != (slot == 1 && i/4%o.Context < p) {
 			t.Fatalf("element %d of the global cache, in slot %d, is %g", i, slot, v)
 		}
@@ -302,14 +302,14 @@ func TestViewOfOneKind(t *testing.T) {
 	for i := range local {
 		local[i] = float32(i + 1)
 	}
-	if err := m.state.Write(LocalState, runner.Floats(mil.Float16, local, 1, 2, 11, 2)); err != nil {
+	if err := m.state.Write(arch.StateLocal, runner.Floats(mil.Float16, local, 1, 2, 11, 2)); err != nil {
 		t.Fatal(err)
 	}
 	out := m.call("f", 4, 1, 32, runner.Values{"x": runner.Floats(mil.Float16, []float32{3, -5}, 1, 1, 2)})
 	if got := out["y"].Float; !slices.Equal(got, []float32{3, -5}) {
 		t.Errorf("x became %v", got)
 	}
-	if got := m.read(LocalState); !slices.Equal(got, local) {
+	if got := m.read(arch.StateLocal); !slices.Equal(got, local) {
 		t.Errorf("the local cache became %v", got)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
-	"anemone/internal/arch/gemma"
 	"anemone/internal/arch/gemma/gemmatest"
 	"anemone/internal/checkpoint/checkpointtest"
 	"anemone/internal/checkpoint/safetensors"
@@ -104,7 +103,7 @@ func TestOneUpdatePerLayer(t *testing.T) {
 		context, first, last, local, global int
 	}{{22, 0, 4, 3, 1}, {64, 0, 4, 4, 1}, {64, 0, 2, 3, 0}, {64, 2, 3, 0, 1}, {64, 2, 4, 2, 1}} {
 		want := map[string]int{}
-		for name, n := range map[string]int{gemma.LocalState: c.local, gemma.GlobalState: c.global} {
+		for name, n := range map[string]int{arch.StateLocal: c.local, arch.StateGlobal: c.global} {
 			if n > 0 {
 				want[name] = n
 			}

@@ -14,7 +14,6 @@ import (
 	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
-	"anemone/internal/arch/gemma"
 	"anemone/internal/arch/gemma/gemmatest"
 	"anemone/internal/checkpoint"
 	"anemone/internal/checkpoint/checkpointtest"
@@ -322,11 +321,11 @@ func TestOneUpdatePerLayer(t *testing.T) {
 		context, first, last int
 		want                 map[string]int
 	}{
-		{64, 0, 9, map[string]int{gemma.LocalState: 4, gemma.GlobalState: 2}},
-		{256, 0, 9, map[string]int{gemma.LocalState: 5, gemma.GlobalState: 2}},
-		{256, 3, 6, map[string]int{gemma.LocalState: 3, gemma.GlobalState: 1}},
+		{64, 0, 9, map[string]int{arch.StateLocal: 4, arch.StateGlobal: 2}},
+		{256, 0, 9, map[string]int{arch.StateLocal: 5, arch.StateGlobal: 2}},
+		{256, 3, 6, map[string]int{arch.StateLocal: 3, arch.StateGlobal: 1}},
 		{256, 6, 9, map[string]int{}},
-		{256, 2, 3, map[string]int{gemma.GlobalState: 1}},
+		{256, 2, 3, map[string]int{arch.StateGlobal: 1}},
 	} {
 		gemmatest.TestUpdates(t, m, arch.Options{Context: c.context, Batch: tinyBatch}, c.first, c.last, c.want)
 	}

@@ -76,7 +76,7 @@ func newRule(t testing.TB, cfg Config, batch, chunk int, n engine.Numerics, aLog
 		x := b.Input("x", mil.TensorOf(mil.Float16, 1, r.hidden, 1, tokens))
 		for _, s := range c.states(f.o) {
 			v := nn.NewRows(b, b.Input(s.Name, mil.StateOf(mil.Float16, s.Shape...)))
-			if s.Name == gdnState {
+			if s.Name == arch.StateGDN {
 				f.memory = v
 			} else {
 				f.window = v
@@ -146,7 +146,7 @@ func scaled(x []float32, s float32) []float32 {
 
 // memory returns the state, as the contract has it.
 func (r *rule) memory() []float32 {
-	x, err := r.state.Read(gdnState)
+	x, err := r.state.Read(arch.StateGDN)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -184,26 +184,19 @@ func (m *Model) Extension(o arch.Options) arch.Extension {
 	return x
 }
 
-// Names of the states.
-const (
-	kvState   = "model_model_kv_cache_0"
-	gdnState  = "model_model_gdn_state_0"
-	convState = "model_model_conv_state_0"
-)
-
 // states returns the states of all chunks. A model without layers of a kind
 // has none for them.
 func (c *Config) states(o arch.Options) []arch.State {
 	var s []arch.State
 	if full := c.FullLayers(); len(full) > 0 {
-		s = append(s, arch.State{Name: kvState, Shape: []int{2 * len(full), c.KVHeads, o.Context, c.HeadDim}, Layers: full})
+		s = append(s, arch.State{Name: arch.StateKV, Shape: []int{2 * len(full), c.KVHeads, o.Context, c.HeadDim}, Layers: full})
 	}
 	if linear := c.LinearLayers(); len(linear) > 0 {
 		s = append(s,
-			arch.State{Name: gdnState, Shape: []int{len(linear) * c.ValueHeads, c.KeyDim, c.ValueDim}, Layers: linear},
+			arch.State{Name: arch.StateGDN, Shape: []int{len(linear) * c.ValueHeads, c.KeyDim, c.ValueDim}, Layers: linear},
 			// Time before channels: the Neural Engine fails on states whose last
 			// axis has 3 elements.
-			arch.State{Name: convState, Shape: []int{len(linear), c.Kernel - 1, c.ConvSize()}, Layers: linear})
+			arch.State{Name: arch.StateConv, Shape: []int{len(linear), c.Kernel - 1, c.ConvSize()}, Layers: linear})
 	}
 	return s
 }
@@ -271,11 +264,11 @@ func (f function) build(name string, t int) (*mil.Function, error) {
 	for _, s := range c.states(f.o) {
 		v := b.Input(s.Name, mil.StateOf(mil.Float16, s.Shape...))
 		switch {
-		case s.Name == kvState && has[true]:
+		case s.Name == arch.StateKV && has[true]:
 			f.cache = nn.NewCache(b, v, current, t)
-		case s.Name == gdnState && has[false]:
+		case s.Name == arch.StateGDN && has[false]:
 			f.memory = nn.NewRows(b, v)
-		case s.Name == convState && has[false]:
+		case s.Name == arch.StateConv && has[false]:
 			f.window = nn.NewRows(b, v)
 		default:
 			idle = append(idle, v)

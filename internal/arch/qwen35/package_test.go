@@ -132,7 +132,7 @@ func checkStates(t *testing.T, what, name string, g archtest.Golden, s *session.
 		}
 		return x.Float
 	}
-	memory, conv := state(gdnState), state(convState)
+	memory, conv := state(arch.StateGDN), state(arch.StateConv)
 	n, m := (c.Kernel-1)*c.ConvSize(), c.ValueHeads*c.KeyDim*c.ValueDim
 	for j, l := range c.LinearLayers() {
 		want := g.Matrix(t, fmt.Sprintf("memory.%d", l)).Clone().Data

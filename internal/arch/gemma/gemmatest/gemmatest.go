@@ -15,7 +15,6 @@ import (
 	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 	"anemone/internal/arch/dense"
-	"anemone/internal/arch/gemma"
 	"anemone/internal/runner"
 	"anemone/internal/session"
 )
@@ -182,7 +181,7 @@ func States(t testing.TB, s *session.Session) map[string]*runner.Tensor {
 		}
 		states[name] = x
 	}
-	if len(states) != 2 || states[gemma.LocalState] == nil || states[gemma.GlobalState] == nil {
+	if len(states) != 2 || states[arch.StateLocal] == nil || states[arch.StateGlobal] == nil {
 		t.Fatalf("states %v", s.States()[0].Names())
 	}
 	return states
@@ -208,7 +207,7 @@ func (m Model) TestBlocks(t *testing.T, slots, heads, dim int) {
 			at += len(now)
 			archtest.Each(t, shifting, now, session.Contract)
 			archtest.Each(t, full, now, session.Contract)
-			x, y := States(t, shifting)[gemma.LocalState], States(t, full)[gemma.LocalState]
+			x, y := States(t, shifting)[arch.StateLocal], States(t, full)[arch.StateLocal]
 			if !slices.Equal(x.Shape, []int{slots, heads, length, dim}) || !slices.Equal(y.Shape, []int{slots, heads, o.Context, dim}) {
 				t.Fatalf("local caches of shapes %v and %v", x.Shape, y.Shape)
 			}
@@ -275,7 +274,7 @@ func TestUpdates(t *testing.T, m arch.Model, o arch.Options, first, last int, wa
 		if fmt.Sprint(writes) != fmt.Sprint(want) {
 			t.Errorf("context %d, layers %d to %d, %s: updates %v, want %v", o.Context, first, last, f.Name, writes, want)
 		}
-		if reads[gemma.LocalState] == 0 || reads[gemma.GlobalState] == 0 {
+		if reads[arch.StateLocal] == 0 || reads[arch.StateGlobal] == 0 {
 			t.Errorf("context %d, layers %d to %d, %s: reads %v of the states, want some of each", o.Context, first, last, f.Name, reads)
 		}
 	}
