@@ -2,7 +2,9 @@ package archtest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"anemone/coreml"
@@ -62,6 +64,19 @@ func Convert(t testing.TB, a arch.Architecture, dir string, o anemll.Options) (*
 	return m.Package(), Session(t, m)
 }
 
+// Tokens returns n tokens at random of the vocabulary of the checkpoint in a
+// folder.
+func Tokens(t testing.TB, a arch.Architecture, dir string, n int, seed uint64) []int32 {
+	t.Helper()
+	vocab := Open(t, a, dir).Info().Vocab
+	rng := rand.New(rand.NewPCG(seed, 4))
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(rng.IntN(vocab))
+	}
+	return ids
+}
+
 // Each feeds tokens and returns the logits after those for which there are
 // any, in rows of the tokens' positions (the others are zero), and which those
 // are.
@@ -80,6 +95,68 @@ func Each(t testing.TB, s *session.Session, tokens []int32, mode session.Mode) (
 		t.Fatal(err)
 	}
 	return logits, at
+}
+
+// TestPrompts feeds prompts of the first so many tokens, each followed by one
+// token more, to a package whose functions take the given numbers of tokens, the
+// largest first: its calls are as large as what is left allows, and the logits
+// after each of them have the bits of want's rows, those of the same tokens one
+// by one.
+func TestPrompts(t testing.TB, what string, s *session.Session, tokens []int32, want dense.Matrix, lengths []int, sizes ...int) {
+	t.Helper()
+	for _, n := range lengths {
+		if n < 1 || n > len(tokens) {
+			continue
+		}
+		var calls []int // the positions of their last tokens
+		p := 0
+		for _, size := range append(sizes, 1) {
+			for ; n-p >= size; p += size {
+				calls = append(calls, p+size-1)
+			}
+		}
+		s.Reset()
+		logits, at := Each(t, s, tokens[:n], session.Contract)
+		if !slices.Equal(at, calls) {
+			t.Errorf("%s: a prompt of %d: calls ended at %v, want %v", what, n, at, calls)
+		}
+		for _, i := range at {
+			if !Same(logits.Row(i), want.Row(i)) {
+				t.Errorf("%s: a prompt of %d: the logits after token %d differ by %g", what, n, i, Difference(logits.Row(i), want.Row(i)))
+			}
+		}
+		if n == len(tokens) {
+			continue
+		}
+		next, err := s.Feed(t.Context(), tokens[n:n+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !Same(next, want.Row(n)) {
+			t.Errorf("%s: a prompt of %d and a token: the logits differ by %g", what, n, Difference(next, want.Row(n)))
+		}
+	}
+}
+
+// TestRemainders holds packages of the checkpoint in a folder with functions
+// for fewer tokens than a batch to single tokens, for prompts of every length
+// up to four batches.
+func TestRemainders(t *testing.T, a arch.Architecture, dir string) {
+	const batch = 8
+	tokens := Tokens(t, a, dir, 4*batch+1, 1)
+	lengths := make([]int, 4*batch)
+	for i := range lengths {
+		lengths[i] = i + 1
+	}
+	var want dense.Matrix
+	for _, o := range []anemll.Options{{Chunks: 1, Remainders: []int{4, 2}}, {Chunks: Open(t, a, dir).Info().Layers, Remainders: []int{2}}} {
+		o.Context, o.Batch, o.SplitHead, o.Format = 64, batch, 3, anemll.MLPackage
+		_, s := Convert(t, a, dir, o)
+		if want.Data == nil {
+			want, _ = Each(t, s, tokens, session.InferOnly)
+		}
+		TestPrompts(t, fmt.Sprintf("%d chunks, remainders %v", o.Chunks, o.Remainders), s, tokens, want, lengths, append([]int{batch}, o.Remainders...)...)
+	}
 }
 
 // TestPackage holds fp16 packages of the checkpoint in a folder, in one chunk

@@ -62,8 +62,9 @@ func TestPackageGolden(t *testing.T) {
 // models are checkpoints for tests of the local cache.
 func models() []gemmatest.Model {
 	return []gemmatest.Model{
-		{Architecture: Architecture, Dir: folder("text"), Window: 8, Batch: 4},
+		{Architecture: Architecture, Dir: folder("text"), Window: 8, Batch: 4, Remainders: []int{2}},
 		{Architecture: Architecture, Dir: folder("outer"), Window: 12, Batch: 5},
+		{Architecture: Architecture, Dir: folder("outer"), Window: 12, Batch: 8, Remainders: []int{4, 2}},
 	}
 }
 
@@ -95,6 +96,7 @@ func TestBlocks(t *testing.T) {
 	m := models()
 	m[0].TestBlocks(t, 2, 4, 6)
 	m[1].TestBlocks(t, 3, 2, 8)
+	m[2].TestBlocks(t, 3, 2, 8)
 }
 
 func TestOneUpdatePerLayer(t *testing.T) {

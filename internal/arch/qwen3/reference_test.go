@@ -149,3 +149,11 @@ func TestPackage(t *testing.T) {
 		})
 	}
 }
+
+func TestRemainders(t *testing.T) {
+	for _, name := range random {
+		t.Run(name, func(t *testing.T) {
+			archtest.TestRemainders(t, Architecture, filepath.Join("testdata", name))
+		})
+	}
+}

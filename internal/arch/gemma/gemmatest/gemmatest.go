@@ -5,7 +5,6 @@ package gemmatest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +24,7 @@ type Model struct {
 	Dir          string
 	Window       int
 	Batch        int
+	Remainders   []int // tokens of further functions, the most first; may be nil
 }
 
 // Whole is the longest context with a whole local cache.
@@ -32,7 +32,7 @@ func (m Model) Whole() int { return m.Window + 2*m.Batch }
 
 // Options returns those of a package.
 func (m Model) Options(context, chunks int) anemll.Options {
-	return anemll.Options{Context: context, Batch: m.Batch, Chunks: chunks, SplitHead: 3, Format: anemll.MLPackage}
+	return anemll.Options{Context: context, Batch: m.Batch, Remainders: m.Remainders, Chunks: chunks, SplitHead: 3, Format: anemll.MLPackage}
 }
 
 // convert returns a package in the engine.
@@ -45,77 +45,70 @@ func (m Model) convert(t testing.TB, o anemll.Options) *session.Session {
 // tokens returns some of the vocabulary.
 func (m Model) tokens(t testing.TB, n int, seed uint64) []int32 {
 	t.Helper()
-	vocab := archtest.Open(t, m.Architecture, m.Dir).Info().Vocab
-	rng := rand.New(rand.NewPCG(seed, 4))
-	ids := make([]int32, n)
-	for i := range ids {
-		ids[i] = int32(rng.IntN(vocab))
-	}
-	return ids
+	return archtest.Tokens(t, m.Architecture, m.Dir, n, seed)
 }
 
 // TestPrefillIsInfer feeds prompts of every length up to four batches, and
-// those around the window: logits have the same bits as those of the same
-// tokens one by one, and so have those of the next token.
+// those around the window, through functions for a batch, for fewer tokens of
+// all sizes or of one, and for a single token: logits have the same bits as
+// those of the same tokens one by one, and so have those of the next token.
 func (m Model) TestPrefillIsInfer(t *testing.T) {
 	w, b := m.Window, m.Batch
+	var lengths []int
+	for n := 1; n <= 4*b; n++ {
+		if !testing.Short() || n%b < 2 || n%b == b-1 {
+			lengths = append(lengths, n)
+		}
+	}
+	for _, n := range []int{w - 1, w, w + 1, 2 * w, 3 * w, 3*w + 1, 5*w - 17, 5*w - 1} {
+		if n > 4*b {
+			lengths = append(lengths, n)
+		}
+	}
 	for _, c := range []struct {
 		name    string
 		context int
 		full    bool
 	}{{"whole", m.Whole(), false}, {"shifting", 4 * m.Whole(), false}, {"full local cache", 4 * m.Whole(), true}} {
 		t.Run(c.name, func(t *testing.T) {
-			o := m.Options(c.context, 2)
-			o.FullLocalCache = c.full
-			s := m.convert(t, o)
 			ids := m.tokens(t, min(c.context, 5*w), 1)
-			want, _ := archtest.Each(t, s, ids, session.InferOnly)
-			lengths := []int{w - 1, w, w + 1, 2 * w, 3 * w, 3*w + 1, 5*w - 17, 5*w - 1}
-			for n := 1; n <= 4*b; n++ {
-				if !testing.Short() || n%b < 2 || n%b == b-1 {
-					lengths = append(lengths, n)
-				}
-			}
-			for _, n := range lengths {
-				if n < 1 || n > len(ids) {
+			var want dense.Matrix
+			for i, remainders := range [][]int{m.Remainders, nil, m.Remainders[min(1, len(m.Remainders)):]} {
+				if i == 2 && len(m.Remainders) == 0 {
 					continue
 				}
-				s.Reset()
-				logits, err := s.Feed(t.Context(), ids[:n])
-				if err != nil {
-					t.Fatal(err)
+				o := m.Options(c.context, 1+i)
+				o.FullLocalCache, o.Remainders = c.full, remainders
+				s := m.convert(t, o)
+				if want.Data == nil {
+					want, _ = archtest.Each(t, s, ids, session.InferOnly)
 				}
-				if !archtest.Same(logits, want.Row(n-1)) {
-					t.Errorf("a prompt of %d: the logits differ by %g", n, archtest.Difference(logits, want.Row(n-1)))
-				}
-				if n == len(ids) {
-					continue
-				}
-				if logits, err = s.Feed(t.Context(), ids[n:n+1]); err != nil {
-					t.Fatal(err)
-				}
-				if !archtest.Same(logits, want.Row(n)) {
-					t.Errorf("a prompt of %d and a token: the logits differ by %g", n, archtest.Difference(logits, want.Row(n)))
-				}
+				what := fmt.Sprintf("%d chunks, remainders %v", o.Chunks, remainders)
+				archtest.TestPrompts(t, what, s, ids, want, lengths, append([]int{b}, remainders...)...)
 			}
 		})
 	}
 }
 
 // TestPrefillInsideBlocks continues with batches that begin inside a block,
-// as later turns of a conversation do. Their keys stand elsewhere then, so that
-// sums are taken in another order: in float32, a millionth of the logits.
+// and calls of fewer tokens that begin there and may end in the next, as later
+// turns of a conversation do. Their keys stand elsewhere then, so that sums are
+// taken in another order: in float32, a millionth of the logits.
 func (m Model) TestPrefillInsideBlocks(t *testing.T) {
 	s := m.convert(t, m.Options(4*m.Whole(), 2))
 	ids := m.tokens(t, 4*m.Window-8, 2)
 	want, _ := archtest.Each(t, s, ids, session.InferOnly)
 	worst, step := 0.0, max(1, m.Batch/5)
 	for first := 1; first < 2*m.Batch; first += step {
-		s.Reset()
-		archtest.Each(t, s, ids[:first], session.InferOnly)
-		logits, at := archtest.Each(t, s, ids[first:], session.Contract)
-		for _, i := range at {
-			worst = max(worst, archtest.Difference(logits.Row(i), want.Row(first+i)))
+		for _, turn := range []int{len(ids), m.Batch - 1} {
+			s.Reset()
+			archtest.Each(t, s, ids[:first], session.InferOnly)
+			for p := first; p < len(ids); p += turn {
+				logits, at := archtest.Each(t, s, ids[p:min(p+turn, len(ids))], session.Contract)
+				for _, i := range at {
+					worst = max(worst, archtest.Difference(logits.Row(i), want.Row(p+i)))
+				}
+			}
 		}
 	}
 	t.Logf("largest difference %g", worst)
@@ -127,15 +120,26 @@ func (m Model) TestPrefillInsideBlocks(t *testing.T) {
 // TestContextsAgree compares packages that differ in their context, and so in
 // the form of the local cache; see TestPrefillInsideBlocks for the bound.
 func (m Model) TestContextsAgree(t *testing.T) {
-	ids := m.tokens(t, m.Whole(), 3)
-	var want dense.Matrix
-	for _, context := range []int{m.Whole(), m.Whole() + m.Batch/2, 4 * m.Whole(), 16 * m.Whole()} {
-		got, _ := archtest.Each(t, m.convert(t, m.Options(context, 1)), ids, session.InferOnly)
-		if want.Data == nil {
-			want = got
+	// The shortest context holds the tokens before the window has moved, the
+	// others all of them: the window moves by a dozen blocks.
+	ids := m.tokens(t, m.Whole()+12*m.Batch+m.Batch/2, 3)
+	o := m.Options(2*len(ids), 1)
+	o.FullLocalCache = true
+	want, _ := archtest.Each(t, m.convert(t, o), ids, session.InferOnly)
+	for _, context := range []int{m.Whole(), m.Whole() + m.Batch/2, len(ids), 4 * len(ids)} {
+		n := min(context, len(ids))
+		p, s := archtest.Convert(t, m.Architecture, m.Dir, m.Options(context, 1))
+		if shifts := p.Meta.LocalCacheLength > 0; shifts != (context > m.Whole()) {
+			t.Errorf("with context %d the local cache shifts: %t", context, shifts)
 		}
-		if d := archtest.Difference(got.Data, want.Data); !(d <= 1e-4) {
-			t.Errorf("with context %d the logits differ by %g", context, d)
+		for _, mode := range []session.Mode{session.InferOnly, session.Contract} {
+			s.Reset()
+			got, at := archtest.Each(t, s, ids[:n], mode)
+			for _, i := range at {
+				if d := archtest.Difference(got.Row(i), want.Row(i)); !(d <= 1e-4) {
+					t.Errorf("with context %d, mode %d, the logits after token %d differ by %g", context, mode, i, d)
+				}
+			}
 		}
 	}
 }
