@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"anemone/internal/arch/dense"
+	"anemone/internal/checkpoint"
 )
 
 // A Reference computes what a checkpoint computes, in float32, straight from
@@ -87,6 +88,88 @@ func CheckTokens(tokens []int32, pos, vocab int) error {
 		}
 	}
 	return nil
+}
+
+// Cached is what a [Reference] consists of, but for its layers, if these
+// remember keys and values of each token and nothing else. References embed it.
+type Cached struct {
+	KV []dense.KV // of each layer, with a row for each token so far
+
+	head    *checkpoint.Tensor
+	softcap float64
+	widths  []int
+	pos     int
+	obs     Observer
+}
+
+// NewCached returns it with no tokens fed. head is the weight of the LM head,
+// [vocab, hidden], softcap the bound of the logits or 0; widths has, for each
+// layer, that of a row of keys, and of values.
+func NewCached(head *checkpoint.Tensor, softcap float64, widths []int) Cached {
+	return Cached{KV: make([]dense.KV, len(widths)), head: head, softcap: softcap, widths: widths}
+}
+
+// VocabSize implements [Reference].
+func (c *Cached) VocabSize() int { return c.head.Shape[0] }
+
+// Pos implements [Reference].
+func (c *Cached) Pos() int { return c.pos }
+
+// Observe implements [Reference].
+func (c *Cached) Observe(o Observer) { c.obs = o }
+
+// Truncate implements [Reference].
+func (c *Cached) Truncate(n int) error {
+	if n < 0 || n > c.pos {
+		return fmt.Errorf("cannot keep %d tokens of %d", n, c.pos)
+	}
+	c.pos = n
+	for i, width := range c.widths {
+		c.KV[i].Truncate(n, width)
+	}
+	return nil
+}
+
+// Feed is the frame of Forward: layers returns the tokens' states after the
+// final norm, [tokens, hidden], and appends to the caches. While it runs, Pos is
+// the position of the first token.
+func (c *Cached) Feed(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error, layers func() (dense.Matrix, error)) (err error) {
+	if err := CheckTokens(tokens, c.pos, c.VocabSize()); err != nil {
+		return err
+	}
+	if len(tokens) == 0 {
+		return nil
+	}
+	first := c.pos
+	defer func() {
+		if err != nil {
+			c.Truncate(first) // also what some layers have cached
+		}
+	}()
+	normed, err := layers()
+	if err != nil {
+		return err
+	}
+	c.SeeHidden(len(c.widths), normed)
+	c.pos += len(tokens)
+	if visit == nil {
+		return nil
+	}
+	see := func(x dense.Matrix) { c.obs.SeeLinear(-1, c.head.Name, x) }
+	return dense.Head(ctx, normed, c.head, c.VocabSize(), want, see, func(i int, logits []float32) error {
+		dense.Softcap(logits, c.softcap)
+		return visit(i, logits)
+	})
+}
+
+// SeeHidden shows the observer the residual stream.
+func (c *Cached) SeeHidden(layer int, x dense.Matrix) { c.obs.SeeHidden(layer, x) }
+
+// Linear sets y to the output of a linear layer, after the observer has seen
+// its input. bias may be nil.
+func (c *Cached) Linear(ctx context.Context, layer int, y, x dense.Matrix, w, bias *checkpoint.Tensor) error {
+	c.obs.SeeLinear(layer, w.Name, x)
+	return dense.Linear(ctx, y, x, w, dense.Vector(bias))
 }
 
 // Draft guesses how a sequence goes on. context is the prompt and what has

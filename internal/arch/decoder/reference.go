@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"anemone/internal/arch"
 	"anemone/internal/arch/dense"
@@ -12,12 +13,10 @@ import (
 
 // Reference computes a checkpoint in float32; see [arch.Reference].
 type Reference struct {
+	arch.Cached // keys are normed and rotated
+
 	cfg *Config
 	w   *WeightSet
-	obs arch.Observer
-
-	pos   int
-	cache []dense.KV // one for each layer; keys are normed and rotated
 	// frequencies of the rotary embedding, in radians per position, for each
 	// pair of dimensions.
 	frequencies []float32
@@ -30,7 +29,8 @@ var _ arch.Reference = (*Reference)(nil)
 func (m *Model) Reference() (arch.Reference, error) { return newReference(m.cfg, m.set), nil }
 
 func newReference(cfg *Config, w *WeightSet) *Reference {
-	return &Reference{cfg: cfg, w: w, cache: make([]dense.KV, cfg.Layers), frequencies: frequencies(cfg)}
+	widths := slices.Repeat([]int{cfg.KVSize()}, cfg.Layers)
+	return &Reference{Cached: arch.NewCached(w.Head, 0, widths), cfg: cfg, w: w, frequencies: frequencies(cfg)}
 }
 
 // frequencies returns those of the rotary embedding. The scaled ones too are
@@ -63,62 +63,24 @@ func llama3(f float32, s *Scaling) float32 {
 	return (1-smooth)*f/factor + kept
 }
 
-// VocabSize implements [arch.Reference].
-func (r *Reference) VocabSize() int { return r.cfg.Vocab }
-
-// Pos implements [arch.Reference].
-func (r *Reference) Pos() int { return r.pos }
-
-// Observe implements [arch.Reference].
-func (r *Reference) Observe(o arch.Observer) { r.obs = o }
-
-// Truncate implements [arch.Reference].
-func (r *Reference) Truncate(n int) error {
-	if n < 0 || n > r.pos {
-		return fmt.Errorf("cannot keep %d tokens of %d", n, r.pos)
-	}
-	r.pos = n
-	for i := range r.cache {
-		r.cache[i].Truncate(n, r.cfg.KVSize())
-	}
-	return nil
-}
-
 // Forward implements [arch.Reference].
-func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
-	if err := arch.CheckTokens(tokens, r.pos, r.cfg.Vocab); err != nil {
-		return err
-	}
-	if len(tokens) == 0 {
-		return nil
-	}
-	first := r.pos
-	defer func() {
-		if err != nil {
-			r.Truncate(first) // also what some layers have cached
+func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) error {
+	return r.Feed(ctx, tokens, want, visit, func() (dense.Matrix, error) {
+		a := r.newActivations(len(tokens), false)
+		for i, t := range tokens {
+			r.w.Embed.Float32(a.In.Row(i), int(t)*r.cfg.Hidden)
 		}
-	}()
-
-	a := r.newActivations(len(tokens), false)
-	for i, t := range tokens {
-		r.w.Embed.Float32(a.In.Row(i), int(t)*r.cfg.Hidden)
-	}
-	r.obs.SeeHidden(-1, a.In)
-	for l := range r.cfg.Layers {
-		if err := r.layer(ctx, l, a); err != nil {
-			return fmt.Errorf("layer %d: %w", l, err)
+		r.SeeHidden(-1, a.In)
+		for l := range r.cfg.Layers {
+			if err := r.layer(ctx, l, a); err != nil {
+				return a.In, fmt.Errorf("layer %d: %w", l, err)
+			}
+			r.SeeHidden(l, a.Out)
+			a.In = a.Out // the same already, but that is newActivations' secret
 		}
-		r.obs.SeeHidden(l, a.Out)
-		a.In = a.Out // the same already, but that is newActivations' secret
-	}
-	normed := a.AttnIn
-	r.norm(normed, a.In, r.w.FinalNorm)
-	r.obs.SeeHidden(r.cfg.Layers, normed)
-	r.pos += len(tokens)
-	if visit == nil {
-		return nil
-	}
-	return dense.Head(ctx, normed, r.w.Head, r.cfg.Vocab, want, func(x dense.Matrix) { r.obs.SeeLinear(-1, r.w.Head.Name, x) }, visit)
+		r.norm(a.AttnIn, a.In, r.w.FinalNorm)
+		return a.AttnIn, nil
+	})
 }
 
 // activations holds every value of a layer's computation, in the order in
@@ -163,7 +125,7 @@ func (r *Reference) newActivations(tokens int, keep bool) *activations {
 		Up:      dense.New(tokens, c.Intermediate),
 		branch:  dense.New(tokens, c.Hidden),
 
-		rotations: dense.NewRotations(r.frequencies, r.pos, tokens),
+		rotations: dense.NewRotations(r.frequencies, r.Pos(), tokens),
 	}
 	a.Q, a.K, a.Act = a.QProj, a.KProj, a.Gate
 	a.Mid, a.Out, a.MLPIn = a.In, a.In, a.AttnIn
@@ -172,7 +134,7 @@ func (r *Reference) newActivations(tokens int, keep bool) *activations {
 		a.Mid, a.Out, a.MLPIn = dense.New(tokens, c.Hidden), dense.New(tokens, c.Hidden), dense.New(tokens, c.Hidden)
 		a.Probs = make([][]float32, tokens*c.Heads)
 		for i := range a.Probs {
-			a.Probs[i] = make([]float32, r.pos+i/c.Heads+1)
+			a.Probs[i] = make([]float32, r.Pos()+i/c.Heads+1)
 		}
 	}
 	return a
@@ -185,51 +147,44 @@ func (r *Reference) layer(ctx context.Context, l int, a *activations) error {
 
 	// Attention.
 	r.norm(a.AttnIn, a.In, w.InputNorm)
-	if err := r.linear(ctx, l, a.QProj, a.AttnIn, w.Q, w.QBias); err != nil {
+	if err := r.Linear(ctx, l, a.QProj, a.AttnIn, w.Q, w.QBias); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, a.KProj, a.AttnIn, w.K, w.KBias); err != nil {
+	if err := r.Linear(ctx, l, a.KProj, a.AttnIn, w.K, w.KBias); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, a.V, a.AttnIn, w.V, w.VBias); err != nil {
+	if err := r.Linear(ctx, l, a.V, a.AttnIn, w.V, w.VBias); err != nil {
 		return err
 	}
 	r.normAndRotate(a.Q, a.QProj, w.QNorm, a)
 	r.normAndRotate(a.K, a.KProj, w.KNorm, a)
-	r.cache[l].Append(a.K, a.V)
+	r.KV[l].Append(a.K, a.V)
 	c := r.cfg
 	attention := dense.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Scale: 1 / math.Sqrt(float64(c.HeadDim))}
-	if err := attention.Attend(ctx, a.Context, a.Q, &r.cache[l], r.pos, a.Probs); err != nil {
+	if err := attention.Attend(ctx, a.Context, a.Q, &r.KV[l], r.Pos(), a.Probs); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, a.branch, a.Context, w.O, w.OBias); err != nil {
+	if err := r.Linear(ctx, l, a.branch, a.Context, w.O, w.OBias); err != nil {
 		return err
 	}
 	dense.Add(a.Mid, a.In, a.branch)
 
 	// Gated MLP.
 	r.norm(a.MLPIn, a.Mid, w.PostNorm)
-	if err := r.linear(ctx, l, a.Gate, a.MLPIn, w.Gate, w.GateBias); err != nil {
+	if err := r.Linear(ctx, l, a.Gate, a.MLPIn, w.Gate, w.GateBias); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, a.Up, a.MLPIn, w.Up, w.UpBias); err != nil {
+	if err := r.Linear(ctx, l, a.Up, a.MLPIn, w.Up, w.UpBias); err != nil {
 		return err
 	}
 	if err := dense.Gate(ctx, a.Act, a.Gate, a.Up, dense.SiLU); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, a.branch, a.Act, w.Down, w.DownBias); err != nil {
+	if err := r.Linear(ctx, l, a.branch, a.Act, w.Down, w.DownBias); err != nil {
 		return err
 	}
 	dense.Add(a.Out, a.Mid, a.branch)
 	return nil
-}
-
-// linear sets y to the output of a linear layer, after the observer has seen
-// its input. bias may be nil.
-func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w, bias *checkpoint.Tensor) error {
-	r.obs.SeeLinear(layer, w.Name, x)
-	return dense.Linear(ctx, y, x, w, dense.Vector(bias))
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.

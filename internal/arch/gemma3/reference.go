@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"anemone/internal/arch"
 	"anemone/internal/arch/dense"
@@ -14,12 +15,10 @@ import (
 // It keeps the keys and values of all positions, also those that sliding
 // layers cannot see any more.
 type Reference struct {
+	arch.Cached
+
 	cfg *Config
 	w   *WeightSet
-	obs arch.Observer
-
-	pos   int
-	cache []dense.KV // one for each layer
 	// frequencies of the rotary embeddings of each kind of layers, in radians
 	// per position.
 	frequencies [2][]float32
@@ -32,7 +31,8 @@ var _ arch.Reference = (*Reference)(nil)
 func (m *Model) Reference() (arch.Reference, error) { return newReference(m.cfg, m.set), nil }
 
 func newReference(cfg *Config, w *WeightSet) *Reference {
-	r := &Reference{cfg: cfg, w: w, cache: make([]dense.KV, cfg.Layers)}
+	widths := slices.Repeat([]int{cfg.KVSize()}, cfg.Layers)
+	r := &Reference{Cached: arch.NewCached(w.Head, cfg.Softcap, widths), cfg: cfg, w: w}
 	for _, k := range []Kind{Sliding, Full} {
 		rope := cfg.Rope(k)
 		f := dense.Frequencies(rope.Theta, cfg.HeadDim, cfg.HeadDim/2)
@@ -44,74 +44,32 @@ func newReference(cfg *Config, w *WeightSet) *Reference {
 	return r
 }
 
-// VocabSize implements [arch.Reference].
-func (r *Reference) VocabSize() int { return r.cfg.Vocab }
-
-// Pos implements [arch.Reference].
-func (r *Reference) Pos() int { return r.pos }
-
-// Observe implements [arch.Reference].
-func (r *Reference) Observe(o arch.Observer) { r.obs = o }
-
-// Truncate implements [arch.Reference].
-func (r *Reference) Truncate(n int) error {
-	if n < 0 || n > r.pos {
-		return fmt.Errorf("cannot keep %d tokens of %d", n, r.pos)
-	}
-	r.pos = n
-	for i := range r.cache {
-		r.cache[i].Truncate(n, r.cfg.KVSize())
-	}
-	return nil
-}
-
 // Forward implements [arch.Reference].
-func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
+func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) error {
 	c := r.cfg
-	if err := arch.CheckTokens(tokens, r.pos, c.Vocab); err != nil {
-		return err
-	}
-	if len(tokens) == 0 {
-		return nil
-	}
-	first := r.pos
-	defer func() {
-		if err != nil {
-			r.Truncate(first) // also what some layers have cached
+	return r.Feed(ctx, tokens, want, visit, func() (dense.Matrix, error) {
+		x := dense.New(len(tokens), c.Hidden)
+		scale := float32(math.Sqrt(float64(c.Hidden)))
+		for i, t := range tokens {
+			row := x.Row(i)
+			r.w.Embed.Float32(row, int(t)*c.Hidden)
+			for j := range row {
+				row[j] *= scale
+			}
 		}
-	}()
-
-	x := dense.New(len(tokens), c.Hidden)
-	scale := float32(math.Sqrt(float64(c.Hidden)))
-	for i, t := range tokens {
-		row := x.Row(i)
-		r.w.Embed.Float32(row, int(t)*c.Hidden)
-		for j := range row {
-			row[j] *= scale
+		r.SeeHidden(-1, x)
+		var rot [2]dense.Rotations
+		for k, f := range r.frequencies {
+			rot[k] = dense.NewRotations(f, r.Pos(), len(tokens))
 		}
-	}
-	r.obs.SeeHidden(-1, x)
-	var rot [2]dense.Rotations
-	for k, f := range r.frequencies {
-		rot[k] = dense.NewRotations(f, r.pos, len(tokens))
-	}
-	for l := range c.Layers {
-		if err := r.layer(ctx, l, x, &rot[c.Kinds[l]]); err != nil {
-			return fmt.Errorf("layer %d: %w", l, err)
+		for l := range c.Layers {
+			if err := r.layer(ctx, l, x, &rot[c.Kinds[l]]); err != nil {
+				return x, fmt.Errorf("layer %d: %w", l, err)
+			}
+			r.SeeHidden(l, x)
 		}
-		r.obs.SeeHidden(l, x)
-	}
-	normed := dense.New(len(tokens), c.Hidden)
-	r.norm(normed, x, r.w.FinalNorm)
-	r.obs.SeeHidden(c.Layers, normed)
-	r.pos += len(tokens)
-	if visit == nil {
-		return nil
-	}
-	see := func(x dense.Matrix) { r.obs.SeeLinear(-1, r.w.Head.Name, x) }
-	return dense.Head(ctx, normed, r.w.Head, c.Vocab, want, see, func(i int, logits []float32) error {
-		dense.Softcap(logits, c.Softcap)
-		return visit(i, logits)
+		r.norm(x, x, r.w.FinalNorm)
+		return x, nil
 	})
 }
 
@@ -125,26 +83,26 @@ func (r *Reference) layer(ctx context.Context, l int, x dense.Matrix, rot *dense
 	// Attention.
 	r.norm(normed, x, w.InputNorm)
 	q, k, v := dense.New(n, c.QuerySize()), dense.New(n, c.KVSize()), dense.New(n, c.KVSize())
-	if err := r.linear(ctx, l, q, normed, w.Q, w.QBias); err != nil {
+	if err := r.Linear(ctx, l, q, normed, w.Q, w.QBias); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, k, normed, w.K, w.KBias); err != nil {
+	if err := r.Linear(ctx, l, k, normed, w.K, w.KBias); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, v, normed, w.V, w.VBias); err != nil {
+	if err := r.Linear(ctx, l, v, normed, w.V, w.VBias); err != nil {
 		return err
 	}
 	r.normHeads(q, w.QNorm, rot)
 	r.normHeads(k, w.KNorm, rot)
-	r.cache[l].Append(k, v)
+	r.KV[l].Append(k, v)
 	attention := dense.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Scale: 1 / math.Sqrt(c.QueryScalar)}
 	if c.Kinds[l] == Sliding {
 		attention.Window = c.Window
 	}
-	if err := attention.Attend(ctx, q, q, &r.cache[l], r.pos, nil); err != nil {
+	if err := attention.Attend(ctx, q, q, &r.KV[l], r.Pos(), nil); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, branch, q, w.O, w.OBias); err != nil {
+	if err := r.Linear(ctx, l, branch, q, w.O, w.OBias); err != nil {
 		return err
 	}
 	r.norm(branch, branch, w.PostNorm)
@@ -153,28 +111,21 @@ func (r *Reference) layer(ctx context.Context, l int, x dense.Matrix, rot *dense
 	// Gated MLP.
 	r.norm(normed, x, w.PreFFNorm)
 	gate, up := dense.New(n, c.Intermediate), dense.New(n, c.Intermediate)
-	if err := r.linear(ctx, l, gate, normed, w.Gate, nil); err != nil {
+	if err := r.Linear(ctx, l, gate, normed, w.Gate, nil); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, up, normed, w.Up, nil); err != nil {
+	if err := r.Linear(ctx, l, up, normed, w.Up, nil); err != nil {
 		return err
 	}
 	if err := dense.Gate(ctx, gate, gate, up, dense.GELU); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, branch, gate, w.Down, nil); err != nil {
+	if err := r.Linear(ctx, l, branch, gate, w.Down, nil); err != nil {
 		return err
 	}
 	r.norm(branch, branch, w.PostFFNorm)
 	dense.Add(x, x, branch)
 	return nil
-}
-
-// linear sets y to the output of a linear layer, after the observer has seen
-// its input. bias may be nil.
-func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w, bias *checkpoint.Tensor) error {
-	r.obs.SeeLinear(layer, w.Name, x)
-	return dense.Linear(ctx, y, x, w, dense.Vector(bias))
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.

@@ -14,12 +14,10 @@ import (
 // It keeps the keys and values of all positions, also those that sliding
 // layers cannot see any more.
 type Reference struct {
+	arch.Cached // layers that share have no rows
+
 	cfg *Config
 	w   *WeightSet
-	obs arch.Observer
-
-	pos   int
-	cache []dense.KV // one for each layer; empty for layers that share
 	// frequencies of the rotary embeddings of each kind, in radians per
 	// position, for the pairs of dimensions that rotate.
 	frequencies [2][]float32
@@ -32,7 +30,11 @@ var _ arch.Reference = (*Reference)(nil)
 func (m *Model) Reference() (arch.Reference, error) { return newReference(m.cfg, m.set), nil }
 
 func newReference(cfg *Config, w *WeightSet) *Reference {
-	r := &Reference{cfg: cfg, w: w, cache: make([]dense.KV, cfg.Layers)}
+	widths := make([]int, cfg.Layers)
+	for l := range widths {
+		widths[l] = cfg.KVSize(l)
+	}
+	r := &Reference{Cached: arch.NewCached(w.Head, cfg.Softcap, widths), cfg: cfg, w: w}
 	for _, k := range []Kind{Sliding, Full} {
 		a := cfg.Attention(k)
 		r.frequencies[k] = dense.Frequencies(a.Theta, a.HeadDim, a.Rotated)
@@ -40,78 +42,36 @@ func newReference(cfg *Config, w *WeightSet) *Reference {
 	return r
 }
 
-// VocabSize implements [arch.Reference].
-func (r *Reference) VocabSize() int { return r.cfg.Vocab }
-
-// Pos implements [arch.Reference].
-func (r *Reference) Pos() int { return r.pos }
-
-// Observe implements [arch.Reference].
-func (r *Reference) Observe(o arch.Observer) { r.obs = o }
-
-// Truncate implements [arch.Reference].
-func (r *Reference) Truncate(n int) error {
-	if n < 0 || n > r.pos {
-		return fmt.Errorf("cannot keep %d tokens of %d", n, r.pos)
-	}
-	r.pos = n
-	for i := range r.cache {
-		r.cache[i].Truncate(n, r.cfg.KVSize(i))
-	}
-	return nil
-}
-
 // Forward implements [arch.Reference].
-func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) (err error) {
+func (r *Reference) Forward(ctx context.Context, tokens []int32, want func(i int) bool, visit func(i int, logits []float32) error) error {
 	c := r.cfg
-	if err := arch.CheckTokens(tokens, r.pos, c.Vocab); err != nil {
-		return err
-	}
-	if len(tokens) == 0 {
-		return nil
-	}
-	first := r.pos
-	defer func() {
+	return r.Feed(ctx, tokens, want, visit, func() (dense.Matrix, error) {
+		x := dense.New(len(tokens), c.Hidden)
+		scale := float32(math.Sqrt(float64(c.Hidden)))
+		for i, t := range tokens {
+			row := x.Row(i)
+			r.w.Embed.Float32(row, int(t)*c.Hidden)
+			for j := range row {
+				row[j] *= scale
+			}
+		}
+		r.SeeHidden(-1, x)
+		inputs, err := r.perLayerInputs(ctx, tokens, x)
 		if err != nil {
-			r.Truncate(first) // also what some layers have cached
+			return x, fmt.Errorf("per-layer inputs: %w", err)
 		}
-	}()
-
-	x := dense.New(len(tokens), c.Hidden)
-	scale := float32(math.Sqrt(float64(c.Hidden)))
-	for i, t := range tokens {
-		row := x.Row(i)
-		r.w.Embed.Float32(row, int(t)*c.Hidden)
-		for j := range row {
-			row[j] *= scale
+		var angles [2]dense.Rotations
+		for k, f := range r.frequencies {
+			angles[k] = dense.NewRotations(f, r.Pos(), len(tokens))
 		}
-	}
-	r.obs.SeeHidden(-1, x)
-	inputs, err := r.perLayerInputs(ctx, tokens, x)
-	if err != nil {
-		return fmt.Errorf("per-layer inputs: %w", err)
-	}
-	var angles [2]dense.Rotations
-	for k, f := range r.frequencies {
-		angles[k] = dense.NewRotations(f, r.pos, len(tokens))
-	}
-	for l := range c.Layers {
-		if err := r.layer(ctx, l, x, inputs, &angles[c.Kinds[l]]); err != nil {
-			return fmt.Errorf("layer %d: %w", l, err)
+		for l := range c.Layers {
+			if err := r.layer(ctx, l, x, inputs, &angles[c.Kinds[l]]); err != nil {
+				return x, fmt.Errorf("layer %d: %w", l, err)
+			}
+			r.SeeHidden(l, x)
 		}
-		r.obs.SeeHidden(l, x)
-	}
-	normed := dense.New(len(tokens), c.Hidden)
-	r.norm(normed, x, r.w.FinalNorm)
-	r.obs.SeeHidden(c.Layers, normed)
-	r.pos += len(tokens)
-	if visit == nil {
-		return nil
-	}
-	see := func(x dense.Matrix) { r.obs.SeeLinear(-1, r.w.Head.Name, x) }
-	return dense.Head(ctx, normed, r.w.Head, c.Vocab, want, see, func(i int, logits []float32) error {
-		dense.Softcap(logits, c.Softcap)
-		return visit(i, logits)
+		r.norm(x, x, r.w.FinalNorm)
+		return x, nil
 	})
 }
 
@@ -122,7 +82,7 @@ func (r *Reference) perLayerInputs(ctx context.Context, tokens []int32, x dense.
 	c := r.cfg
 	width := c.Layers * c.PerLayer
 	out := dense.New(len(tokens), width)
-	if err := r.linear(ctx, -1, out, x, r.w.PerLayerModel); err != nil {
+	if err := r.Linear(ctx, -1, out, x, r.w.PerLayerModel, nil); err != nil {
 		return out, err
 	}
 	scale, root := math.Pow(float64(c.Hidden), -0.5), math.Sqrt(float64(c.PerLayer))
@@ -158,31 +118,31 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	// Attention.
 	r.norm(normed, x, w.InputNorm)
 	q := dense.New(n, c.QuerySize(l))
-	if err := r.linear(ctx, l, q, normed, w.Q); err != nil {
+	if err := r.Linear(ctx, l, q, normed, w.Q, nil); err != nil {
 		return err
 	}
 	r.normHeads(l, q, dense.Vector(w.QNorm), rot)
 	if !c.Shares(l) {
 		k, v := dense.New(n, c.KVSize(l)), dense.New(n, c.KVSize(l))
-		if err := r.linear(ctx, l, k, normed, w.K); err != nil {
+		if err := r.Linear(ctx, l, k, normed, w.K, nil); err != nil {
 			return err
 		}
-		if err := r.linear(ctx, l, v, normed, w.V); err != nil {
+		if err := r.Linear(ctx, l, v, normed, w.V, nil); err != nil {
 			return err
 		}
 		r.normHeads(l, k, dense.Vector(w.KNorm), rot)
 		r.normHeads(l, v, nil, nil)
-		r.cache[l].Append(k, v)
+		r.KV[l].Append(k, v)
 	}
 	// The scores are not scaled: the queries' norm does that.
 	attention := dense.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.Attention(c.Kinds[l]).HeadDim, Scale: 1}
 	if c.Kinds[l] == Sliding {
 		attention.Window = c.Window
 	}
-	if err := attention.Attend(ctx, q, q, &r.cache[c.Producer(l)], r.pos, nil); err != nil {
+	if err := attention.Attend(ctx, q, q, &r.KV[c.Producer(l)], r.Pos(), nil); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, branch, q, w.O); err != nil {
+	if err := r.Linear(ctx, l, branch, q, w.O, nil); err != nil {
 		return err
 	}
 	add(w.PostNorm)
@@ -190,23 +150,23 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 	// Gated MLP.
 	r.norm(normed, x, w.PreFFNorm)
 	gate, up := dense.New(n, c.MLPSize(l)), dense.New(n, c.MLPSize(l))
-	if err := r.linear(ctx, l, gate, normed, w.Gate); err != nil {
+	if err := r.Linear(ctx, l, gate, normed, w.Gate, nil); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, up, normed, w.Up); err != nil {
+	if err := r.Linear(ctx, l, up, normed, w.Up, nil); err != nil {
 		return err
 	}
 	if err := dense.Gate(ctx, gate, gate, up, dense.GELU); err != nil {
 		return err
 	}
-	if err := r.linear(ctx, l, branch, gate, w.Down); err != nil {
+	if err := r.Linear(ctx, l, branch, gate, w.Down, nil); err != nil {
 		return err
 	}
 	add(w.PostFFNorm)
 
 	// The layer's input of its own.
 	own := dense.New(n, c.PerLayer)
-	if err := r.linear(ctx, l, own, x, w.PLEGate); err != nil {
+	if err := r.Linear(ctx, l, own, x, w.PLEGate, nil); err != nil {
 		return err
 	}
 	for t := range n {
@@ -215,7 +175,7 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 			own[i] = dense.GELU(own[i]) * in[i]
 		}
 	}
-	if err := r.linear(ctx, l, branch, own, w.PLEProject); err != nil {
+	if err := r.Linear(ctx, l, branch, own, w.PLEProject, nil); err != nil {
 		return err
 	}
 	add(w.PostPLENorm)
@@ -225,13 +185,6 @@ func (r *Reference) layer(ctx context.Context, l int, x, inputs dense.Matrix, ro
 		x.Data[i] *= scalar
 	}
 	return nil
-}
-
-// linear sets y to the output of a linear layer, after the observer has seen
-// its input.
-func (r *Reference) linear(ctx context.Context, layer int, y, x dense.Matrix, w *checkpoint.Tensor) error {
-	r.obs.SeeLinear(layer, w.Name, x)
-	return dense.Linear(ctx, y, x, w, nil)
 }
 
 // norm sets the rows of y to those of x, normed. y may be x.
