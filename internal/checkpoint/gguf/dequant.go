@@ -12,9 +12,9 @@ import (
 // + min, where min may be a product too, and products are rounded before the
 // sum: the conversions float32(a*b) keep compilers from fusing the two, which
 // on arm64 they do even across statements. (All these products happen to be
-// exact: at most 11 bits of fp16, 6 of a run's scale and 5 of a quant.) Halves of a block and their bytes
-// are taken as pointers to arrays, so that no index in the inner loops needs
-// a check.
+// exact: at most 11 bits of fp16, 6 of a run's scale and 5 of a quant.) Halves
+// of a block and their bytes are taken as pointers to arrays, so that no index
+// in the inner loops needs a check.
 
 // half decodes the fp16 number at the beginning of b. Nearly all are normal
 // numbers: those take the short way.
