@@ -208,3 +208,14 @@ func TestPackage(t *testing.T, a arch.Architecture, dir string, g Golden) {
 		}
 	}
 }
+
+// TestTransformer runs the suites for plain transformers on the checkpoint in a
+// folder, which holds a golden.safetensors beside it: [TestGolden] to within a
+// bound, [TestReference], [TestPackage] and [TestRemainders].
+func TestTransformer(t *testing.T, a arch.Architecture, dir string, bound float64) {
+	g := OpenGolden(t, filepath.Join(dir, "golden.safetensors"))
+	t.Run("Golden", func(t *testing.T) { TestGolden(t, Reference(t, a, dir), g, bound) })
+	t.Run("Reference", func(t *testing.T) { TestReference(t, Reference(t, a, dir), Tokens(t, a, dir, 67, 1)) })
+	t.Run("Package", func(t *testing.T) { TestPackage(t, a, dir, g) })
+	t.Run("Remainders", func(t *testing.T) { TestRemainders(t, a, dir) })
+}

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"anemone/internal/arch"
 	"anemone/internal/arch/archtest"
 )
 
@@ -12,42 +11,13 @@ import (
 // transformers', in float32.
 var random = []string{"linear-biases", "llama3", "mistral"}
 
-func golden(t testing.TB, name string) archtest.Golden {
-	t.Helper()
-	return archtest.OpenGolden(t, filepath.Join("testdata", name, "golden.safetensors"))
-}
-
-func reference(t testing.TB, name string) arch.Reference {
-	t.Helper()
-	return archtest.Reference(t, Architecture, filepath.Join("testdata", name))
-}
-
 // The bound is some ten times what float32 sums that are rounded at every step
-// come to. The positions go past the original contexts.
-func TestReferenceGolden(t *testing.T) {
-	for _, name := range random {
-		t.Run(name, func(t *testing.T) { archtest.TestGolden(t, reference(t, name), golden(t, name), 1e-4) })
-	}
-}
-
-func TestReference(t *testing.T) {
-	for _, name := range random {
-		t.Run(name, func(t *testing.T) { archtest.TestReference(t, reference(t, name), golden(t, name).Tokens) })
-	}
-}
-
-func TestPackage(t *testing.T) {
+// come to. The positions go past the original
+// contexts.
+func TestTransformer(t *testing.T) {
 	for _, name := range random {
 		t.Run(name, func(t *testing.T) {
-			archtest.TestPackage(t, Architecture, filepath.Join("testdata", name), golden(t, name))
-		})
-	}
-}
-
-func TestRemainders(t *testing.T) {
-	for _, name := range random {
-		t.Run(name, func(t *testing.T) {
-			archtest.TestRemainders(t, Architecture, filepath.Join("testdata", name))
+			archtest.TestTransformer(t, Architecture, filepath.Join("testdata", name), 1e-4)
 		})
 	}
 }

@@ -27,25 +27,25 @@ func tiny(t testing.TB) (arch.Reference, archtest.Golden) {
 // The random checkpoints in testdata; see make.py.
 var random = []string{"bias-untied", "mha-tied", "wide-heads"}
 
-// The first two goldens are those of transformers, whose float32 sums are
-// rounded at every step; the bound is some ten times what that comes to. The
-// others are computed in float64 by testdata/make.py.
+// These goldens are those of transformers, whose float32 sums are rounded at
+// every step; the bound is some ten times what that comes to.
 func TestReferenceGolden(t *testing.T) {
-	check := func(name string, bound float64, dir, file func(t *testing.T) string) {
-		t.Run(name, func(t *testing.T) {
-			archtest.TestGolden(t, openReference(t, dir(t)), archtest.OpenGolden(t, file(t)), bound)
-		})
-	}
-	check("tiny-qwen3", 1e-4,
-		func(t *testing.T) string { return testutil.Data(t, "checkpoints", "tiny-qwen3") },
-		func(t *testing.T) string { return testutil.Data(t, "goldens", "tiny-qwen3.safetensors") })
-	check("peer", 1e-4,
-		func(t *testing.T) string { return testutil.Shared(t, "peers", "qwen3-checkpoint") },
-		func(t *testing.T) string { return testutil.Shared(t, "peers", "qwen3-checkpoint.golden.safetensors") })
+	t.Run("tiny-qwen3", func(t *testing.T) {
+		ref, g := tiny(t)
+		archtest.TestGolden(t, ref, g, 1e-4)
+	})
+	t.Run("peer", func(t *testing.T) {
+		ref := openReference(t, testutil.Shared(t, "peers", "qwen3-checkpoint"))
+		archtest.TestGolden(t, ref, archtest.OpenGolden(t, testutil.Shared(t, "peers", "qwen3-checkpoint.golden.safetensors")), 1e-4)
+	})
+}
+
+// The goldens of the random checkpoints are computed in float64.
+func TestTransformer(t *testing.T) {
 	for _, name := range random {
-		check(name, 2e-5,
-			func(t *testing.T) string { return filepath.Join("testdata", name) },
-			func(t *testing.T) string { return filepath.Join("testdata", name, "golden.safetensors") })
+		t.Run(name, func(t *testing.T) {
+			archtest.TestTransformer(t, Architecture, filepath.Join("testdata", name), 2e-5)
+		})
 	}
 }
 
@@ -139,21 +139,4 @@ func TestGreedy(t *testing.T) {
 
 func BenchmarkForward(b *testing.B) {
 	archtest.BenchmarkReference(b, Architecture, testutil.Data(b, "checkpoints", "tiny-qwen3"))
-}
-
-func TestPackage(t *testing.T) {
-	for _, name := range random {
-		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join("testdata", name)
-			archtest.TestPackage(t, Architecture, dir, archtest.OpenGolden(t, filepath.Join(dir, "golden.safetensors")))
-		})
-	}
-}
-
-func TestRemainders(t *testing.T) {
-	for _, name := range random {
-		t.Run(name, func(t *testing.T) {
-			archtest.TestRemainders(t, Architecture, filepath.Join("testdata", name))
-		})
-	}
 }
