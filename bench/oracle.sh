@@ -93,7 +93,17 @@ for name in tiny-qwen35 tiny-qwen35-moe tiny-qwen35-moe-fused; do
 		done
 	done
 done
-# Functions for what does not fill a batch, with experts and without.
+# Functions for what does not fill a batch: plain and shifting caches, and
+# recurrent states with experts and without.
+for args in "tiny-qwen3 64 16,4" "tiny-gemma4 16 8,2"; do
+	read -r name batch sizes <<<"$args"
+	p="$out/$name-remainder"
+	"$out/anemone" convert ../shared/fixtures/checkpoints/$name -o "$p" --context 256 --batch "$batch" --chunks 2 \
+		--lut-ffn none --lut-lm-head none --prefill-remainder "$sizes" --overwrite >/dev/null
+	for mode in "" --half; do
+		PYTHONPATH=../shared/oracle "$py" bench/remainder.py "$p" ../shared/fixtures/goldens/$name.safetensors $mode
+	done
+done
 for name in tiny-qwen35 tiny-qwen35-moe; do
 	for delta in 16 64; do
 		p="$out/$name-remainder-$delta"
@@ -107,4 +117,4 @@ done
 diff -r "$out/tiny-qwen35-moe-64-3" "$out/tiny-qwen35-moe-fused-64-3" && echo "experts apart and fused: the same package"
 
 # 5. coremltools reads every bundle and finds every weight.
-"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage "$out"/gemma4-*/*.mlpackage "$out"/tiny-qwen35*/*.mlpackage
+"$py" bench/load.py "$out"/fp16/*.mlpackage "$out"/lut-*/*.mlpackage "$out"/gemma4-*/*.mlpackage "$out"/tiny-*/*.mlpackage
