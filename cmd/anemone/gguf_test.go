@@ -36,6 +36,9 @@ func TestGGUF(t *testing.T) {
 	write("phi.gguf", m.File())
 	write("cut.gguf", m.File()[:1000])
 	write("not.gguf", []byte("<html>"))
+	write("lfs.gguf", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
+	write("several/A.gguf", m.File())
+	write("several/B.gguf", m.File())
 	t.Chdir(dir)
 	for _, c := range []struct {
 		args   []string
@@ -50,7 +53,7 @@ func TestGGUF(t *testing.T) {
 		{[]string{"inspect", "Tiny.Q8_0.gguf", "--lint"}, 2, []string{"convert it first"}},
 		{[]string{"inspect", "cut.gguf"}, 1, []string{"cut.gguf", "cut off"}},
 		{[]string{"inspect", "not.gguf"}, 1, []string{"no GGUF file"}},
-		{[]string{"inspect", "folder"}, 1, []string{"give the file itself, such as " + filepath.Join("folder", "Tiny.gguf")}},
+		{[]string{"inspect", "folder"}, 1, []string{"give the file itself, " + filepath.Join("folder", "Tiny.gguf")}},
 		{[]string{"convert", "Tiny.Q8_0.gguf", "--context", "256"}, 0, []string{"Tiny.Q8_0-ane: 1.3 MB of weights"}},
 		{[]string{"inspect", "Tiny.Q8_0-ane"}, 0, []string{"package anemll-Tiny.Q8_0-ctx256", "no problems found"}},
 		{[]string{"run", "Tiny.Q8_0-ane", "Once upon a time", "--max-tokens", "5"}, 0, []string{"5 tokens out"}},
@@ -59,8 +62,13 @@ func TestGGUF(t *testing.T) {
 		{[]string{"check", "odd-ane", "--hf", "odd.gguf"}, 2, []string{"neither the package nor the checkpoint has a tokenizer.json", "nobody-knows"}},
 		{[]string{"convert", "phi.gguf"}, 1, []string{"phi.gguf", `"general.architecture"`, `"phi3"`}},
 		{[]string{"convert", "cut.gguf"}, 1, []string{"cut.gguf", "cut off"}},
-		{[]string{"convert", "not.gguf"}, 1, []string{"not.gguf is a file, but no GGUF file"}},
-		{[]string{"convert", "folder"}, 1, []string{"give the file itself, such as " + filepath.Join("folder", "Tiny.gguf")}},
+		{[]string{"convert", "not.gguf"}, 1, []string{`not.gguf: begins with "<htm", want "GGUF": this is no GGUF file`}},
+		{[]string{"convert", "lfs.gguf"}, 1, []string{"lfs.gguf: this is a Git LFS pointer"}},
+		{[]string{"inspect", "lfs.gguf"}, 1, []string{"lfs.gguf: this is a Git LFS pointer"}},
+		{[]string{"convert", "several"}, 1, []string{"a folder with 2 GGUF files: give one of them, such as " + filepath.Join("several", "A.gguf")}},
+		{[]string{"convert", "Tiny.Q8_0-ane", "-o", "x"}, 1, []string{"Tiny.Q8_0-ane has no .safetensors file, but a meta.yaml: it is a package; give the checkpoint that it was made of"}},
+		{[]string{"convert", filepath.Join("Tiny.Q8_0-ane", "tokenizer.json")}, 1, []string{"is a file, but no GGUF file; want the folder with config.json and the weights, Tiny.Q8_0-ane\n"}},
+		{[]string{"convert", "folder"}, 1, []string{"give the file itself, " + filepath.Join("folder", "Tiny.gguf")}},
 		{[]string{"convert", "models--A--B"}, 1, []string{"give the GGUF file in it: " + filepath.Join("models--A--B", "snapshots", "01", "Tiny.gguf")}},
 		{[]string{"convert", "a/nope.gguf"}, 1, []string{"checkpoint a/nope.gguf: no such file\n"}},
 		{[]string{"convert", "Tiny.Q8_0.gguf", "-o", "Tiny.Q8_0.gguf", "--overwrite"}, 1, []string{"already exists and is not a folder"}},

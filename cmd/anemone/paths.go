@@ -44,8 +44,10 @@ func checkpointHint(path string) error {
 	if revisions, _ := filepath.Glob(filepath.Join(path, "snapshots", "*", "config.json")); len(revisions) > 0 {
 		return fmt.Errorf("%s is a model in the hub's cache: the checkpoint is %s", path, filepath.Dir(revisions[len(revisions)-1]))
 	}
-	if files, _ := filepath.Glob(filepath.Join(path, "*.gguf")); len(files) > 0 && !has("meta.yaml") {
-		return fmt.Errorf("%s is a folder with a GGUF file: give the file itself, such as %s", path, files[0])
+	if files, _ := filepath.Glob(filepath.Join(path, "*.gguf")); len(files) == 1 && !has("meta.yaml") {
+		return fmt.Errorf("%s is a folder with a GGUF file: give the file itself, %s", path, files[0])
+	} else if len(files) > 1 && !has("meta.yaml") {
+		return fmt.Errorf("%s is a folder with %d GGUF files: give one of them, such as %s", path, len(files), files[0])
 	}
 	if files, _ := filepath.Glob(filepath.Join(path, "snapshots", "*", "*.gguf")); len(files) > 0 {
 		return fmt.Errorf("%s is a model in the hub's cache: give the GGUF file in it: %s", path, files[len(files)-1])

@@ -13,6 +13,7 @@ import (
 
 	"anemone/internal/checkpoint/gguf"
 	"anemone/internal/checkpoint/safetensors"
+	"anemone/internal/platform"
 )
 
 // Checkpoint is an open checkpoint. Its methods may be called from several
@@ -60,12 +61,34 @@ func Open(path string) (_ *Checkpoint, err error) {
 	case gguf.IsFile(path):
 		err = c.openGGUF()
 	default:
-		err = fmt.Errorf("%s is a file, but no GGUF file; want the folder with config.json and the weights, or a GGUF file", path)
+		err = notGGUF(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoint: %w", err)
 	}
 	return c, nil
+}
+
+// notGGUF says what is wrong with a file that was given as a checkpoint and does
+// not begin as GGUF files do.
+func notGGUF(path string) error {
+	f, err := platform.Open(path) // may be no regular file, or not for us to read
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if strings.EqualFold(filepath.Ext(path), ".gguf") {
+		g, err := gguf.Open(path) // says what it begins with
+		if err == nil {
+			g.Close()
+		}
+		return err
+	}
+	dir := filepath.Dir(path)
+	if _, err := os.Stat(filepath.Join(dir, configFile)); err != nil {
+		return fmt.Errorf("%s is a file, but no GGUF file; want the folder with config.json and the weights, or a GGUF file", path)
+	}
+	return fmt.Errorf("%s is a file, but no GGUF file; want the folder with config.json and the weights, %s", path, dir)
 }
 
 // Close releases the files. Tensors must not be read afterwards.

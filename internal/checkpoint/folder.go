@@ -112,6 +112,9 @@ func (c *Checkpoint) onlyWeights() (string, error) {
 	if len(others) > 0 {
 		return "", fmt.Errorf("%s has no .safetensors file, only %s: convert those to safetensors first", c.Dir, list(others, 3))
 	}
+	if _, err := os.Stat(filepath.Join(c.Dir, "meta.yaml")); err == nil {
+		return "", fmt.Errorf("%s has no .safetensors file, but a meta.yaml: it is a package; give the checkpoint that it was made of", c.Dir)
+	}
 	return "", fmt.Errorf("%s has no .safetensors file", c.Dir)
 }
 

@@ -140,6 +140,10 @@ func Open(ctx context.Context, path string, registry arch.Registry, o Options) (
 		r.Kind = "checkpoint"
 		r.Checkpoint, err = ofCheckpoint(path, registry)
 		return r, err
+	case !st.IsDir() && strings.EqualFold(filepath.Ext(path), ".gguf"):
+		// It does not begin as one, and the error says how it does.
+		r.Checkpoint, err = ofCheckpoint(path, registry)
+		return r, err
 	}
 	return nil, fmt.Errorf("%s is neither a package (no %s), nor a Core ML model (.mlpackage, .mlmodel, .mlmodelc), nor a checkpoint (no config.json, no GGUF file)", path, anemll.MetaFile)
 }
