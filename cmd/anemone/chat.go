@@ -90,10 +90,16 @@ func (c *conversation) turn(ctx context.Context, line string) (end bool, err err
 		case <-done:
 		}
 	}()
-	before := len(c.req.Messages)
-	c.req.Messages = append(c.req.Messages, anemone.Message{Role: "user", Content: line})
+	before := c.req.Messages
+	c.req.Messages = append(before[:len(before):len(before)], anemone.Message{Role: "user", Content: line})
 	text, err := c.r.answer(ctx, c.req)
-	for errors.Is(err, anemone.ErrContextFull) && c.forget() {
+	for dropped := 0; errors.Is(err, anemone.ErrContextFull); {
+		n := c.forget()
+		if n == 0 {
+			break
+		}
+		dropped += n
+		c.r.opening = fmt.Sprintf("[context full: the oldest %s dropped]", were(dropped, "message"))
 		text, err = c.r.answer(ctx, c.req)
 	}
 	close(done)
@@ -104,8 +110,12 @@ func (c *conversation) turn(ctx context.Context, line string) (end bool, err err
 	case got != nil:
 		fmt.Fprintln(c.r.log, "\n[stopped]")
 	case errors.Is(err, anemone.ErrContextFull):
-		fmt.Fprintf(c.r.log, "%s: shorten the message\n", message(err))
-		c.req.Messages = c.req.Messages[:min(before, len(c.req.Messages)-1)]
+		what := "message"
+		if c.req.Messages[0].Role == "system" {
+			what = "message or the system prompt"
+		}
+		fmt.Fprintf(c.r.log, "%s: shorten the %s\n", message(err), what)
+		c.req.Messages = before // forgetting did not help
 		return false, nil
 	case err != nil:
 		return true, err
@@ -115,21 +125,15 @@ func (c *conversation) turn(ctx context.Context, line string) (end bool, err err
 }
 
 // forget drops the older half of the turns before the last message, at least
-// one, and reports whether there was one.
-func (c *conversation) forget() bool {
+// one, and returns the number of messages dropped.
+func (c *conversation) forget() int {
 	m := c.req.Messages
 	first := 0
 	if m[0].Role == "system" {
 		first = 1
 	}
 	turns := (len(m) - 1 - first) / 2 // a question and its answer each
-	if turns == 0 {
-		return false
-	}
 	n := 2 * ((turns + 1) / 2)
 	c.req.Messages = append(m[:first:first], m[first+n:]...)
-	if !c.r.quiet {
-		fmt.Fprintf(c.r.log, "[context full: the oldest %s dropped]\n", were(n, "message"))
-	}
-	return true
+	return n
 }

@@ -74,9 +74,10 @@ type talker struct {
 	s              samplingFlags
 	out, log       io.Writer
 	sess           *anemone.Session
-	drawing        bool // flags ask for tokens to be drawn
-	recurrent      bool // the package has states that cannot be rewound
-	full           bool // the latest answer ended for want of room
+	drawing        bool   // flags ask for tokens to be drawn
+	recurrent      bool   // the package has states that cannot be rewound
+	full           bool   // the latest answer ended for want of room
+	opening        string // what to log if the next answer begins
 }
 
 func (r *talker) run(cmd *cobra.Command, dir string, words []string) error {
@@ -222,10 +223,16 @@ func (r *talker) answer(ctx context.Context, req anemone.Request) (string, error
 	defer bar.done()
 	var text strings.Builder
 	tokens := []int32{}
+	opening := r.opening
+	r.opening = ""
 	for e, err := range r.sess.Generate(ctx, req) {
 		if err != nil {
 			return text.String(), err
 		}
+		if opening != "" && !r.quiet {
+			fmt.Fprintln(r.log, opening)
+		}
+		opening = ""
 		text.WriteString(e.Text)
 		switch e.Kind {
 		case anemone.EventPrefill:
@@ -258,8 +265,12 @@ func (r *talker) answer(ctx context.Context, req anemone.Request) (string, error
 			}
 			fmt.Fprintln(r.out, e.Text)
 			if !r.quiet {
-				fmt.Fprintf(r.log, "%s in at %.1f/s, first answer after %s, %s out at %.1f/s (%s)\n",
-					counted(st.Prompt, "token"), st.PrefillRate, durationText(st.FirstToken), counted(st.Generated, "token"), st.DecodeRate, e.Reason)
+				known := ""
+				if st.Reused > 0 { // they took no time
+					known = fmt.Sprintf(" (%d known before)", st.Reused)
+				}
+				fmt.Fprintf(r.log, "%s in%s at %.1f/s, first answer after %s, %s out at %.1f/s (%s)\n",
+					counted(st.Prompt-st.Reused, "token"), known, st.PrefillRate, durationText(st.FirstToken), counted(st.Generated, "token"), st.DecodeRate, e.Reason)
 			}
 		}
 	}

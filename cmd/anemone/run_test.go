@@ -251,10 +251,31 @@ func TestChatForgets(t *testing.T) {
 	if r := roles(c); !strings.HasPrefix(r, "sua") || len(r) > 9 || !strings.HasSuffix(r, "ua") {
 		t.Errorf("messages %s", r)
 	}
-	for _, w := range []string{"[context full: the oldest ", "messages were dropped]", "more than the package's context of 256 positions: shorten the message"} {
+	for _, w := range []string{"[context full: the oldest ", "messages were dropped]", "more than the package's context of 256 positions: shorten the message or the system prompt"} {
 		if !strings.Contains(log.String(), w) {
 			t.Errorf("no %q in\n%s", w, log)
 		}
+	}
+}
+
+// A message that is too long by itself leaves the conversation as it was, and
+// the next one is answered behind it.
+func TestChatTooLong(t *testing.T) {
+	dir, _ := tinyPackage(t)
+	c, _, log := conversing(t, dir, "hi\n"+strings.Repeat("a lantern ", 200)+"\nand then?\n", anemone.Request{})
+	if err := c.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if roles(c) != "uaua" || c.req.Messages[0].Content != "hi" || c.req.Messages[2].Content != "and then?" {
+		t.Errorf("messages %s", roles(c))
+	}
+	for _, w := range []string{"256 positions: shorten the message\n", "in (92 known before) at "} {
+		if !strings.Contains(log.String(), w) {
+			t.Errorf("no %q in\n%s", w, log)
+		}
+	}
+	if strings.Contains(log.String(), "dropped") {
+		t.Errorf("log\n%s", log)
 	}
 }
 
