@@ -34,6 +34,8 @@ var converted = []struct {
 	{"shifting", "tiny-gemma4", 256, 16, false},
 	{"whole local cache", "tiny-gemma4", 64, 16, true},
 	{"recurrent, in calls of 8 and 2", "tiny-qwen35+8+2", 128, 16, false},
+	{"shifting, in calls of 8 and 2", "tiny-gemma4+8+2", 256, 16, false},
+	{"plain, in calls of 4", "tiny-qwen3+4", 128, 16, true},
 }
 
 // convert makes a package of a checkpoint, whose name may be followed by the
