@@ -2,15 +2,19 @@ package archtest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"anemone/coreml"
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
 	"anemone/internal/arch/dense"
+	"anemone/internal/compress"
 	"anemone/internal/engine"
 	"anemone/internal/runner"
 	"anemone/internal/session"
@@ -218,4 +222,54 @@ func TestTransformer(t *testing.T, a arch.Architecture, dir string, bound float6
 	t.Run("Reference", func(t *testing.T) { TestReference(t, Reference(t, a, dir), Tokens(t, a, dir, 67, 1)) })
 	t.Run("Package", func(t *testing.T) { TestPackage(t, a, dir, g) })
 	t.Run("Remainders", func(t *testing.T) { TestRemainders(t, a, dir) })
+}
+
+// BenchmarkRemainders measures prompts of one to two batches of 64, but for one
+// token, with functions for 16 and 4 tokens and without, alternating on one
+// model with 4-bit tables: ratio is that of the times. ANEMONE_CHECKPOINT names
+// another folder with a checkpoint of the architecture.
+func BenchmarkRemainders(b *testing.B, a arch.Architecture, dir string) {
+	const batch = 64
+	if s := os.Getenv("ANEMONE_CHECKPOINT"); s != "" {
+		dir = s
+	}
+	e := compress.Encoding{Bits: 4, Group: 8}
+	out, _ := Write(b, a, dir, anemll.Options{Context: 512, Batch: batch, Chunks: 1, Remainders: []int{16, 4}, FFN: e, Head: e, Format: anemll.MLPackage})
+	m := Load(b, out, engine.Float32)
+	p := m.Package()
+	all := p.Remainders
+	p.Remainders = nil // of the sessions made from here on
+	without := Session(b, m)
+	for n := 1; n <= len(all); n++ {
+		p.Remainders = all[:n]
+		with := Session(b, m)
+		name := "by"
+		for _, f := range p.Remainders {
+			name += fmt.Sprintf("-%d", f.Tokens)
+		}
+		for _, length := range []int{batch - 1, batch + batch/2 - 1, batch + batch/2, 2*batch - 1} {
+			ids := make([]int32, length)
+			feed := func(s *session.Session) time.Duration {
+				s.Reset()
+				start := time.Now()
+				if _, err := s.Feed(b.Context(), ids); err != nil {
+					b.Fatal(err)
+				}
+				return time.Since(start)
+			}
+			b.Run(fmt.Sprintf("%s/%d", name, length), func(b *testing.B) {
+				feed(without) // the first calls prepare weights
+				feed(with)
+				// The fastest of each: others use the machine as well.
+				before, now := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+				for b.Loop() {
+					before = min(before, feed(without))
+					now = min(now, feed(with))
+				}
+				b.ReportMetric(float64(length)/before.Seconds(), "tokens/s-without")
+				b.ReportMetric(float64(length)/now.Seconds(), "tokens/s-with")
+				b.ReportMetric(before.Seconds()/now.Seconds(), "ratio")
+			})
+		}
+	}
 }

@@ -21,3 +21,7 @@ func TestTransformer(t *testing.T) {
 		})
 	}
 }
+
+func BenchmarkRemainders(b *testing.B) {
+	archtest.BenchmarkRemainders(b, Architecture, filepath.Join("testdata", random[0]))
+}

@@ -2,14 +2,12 @@ package qwen35
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"anemone/internal/anemll"
 	"anemone/internal/arch/archtest"
@@ -147,53 +145,7 @@ func TestRemainderWeights(t *testing.T) {
 	}
 }
 
-// BenchmarkRemainder measures prompts of one to two batches, but for one token,
-// with functions for fewer tokens than a batch and without, alternating on one
-// model: ratio is that of the times. ANEMONE_CHECKPOINT names another checkpoint
-// than the tiny one.
-func BenchmarkRemainder(b *testing.B) {
-	const batch = 64
-	checkpoint := os.Getenv("ANEMONE_CHECKPOINT")
-	if checkpoint == "" {
-		checkpoint = testutil.Data(b, "checkpoints", "tiny-qwen35")
-	}
-	e := compress.Encoding{Bits: 4, Group: 8}
-	dir, _ := convert(b, checkpoint, anemll.Options{Context: 512, Batch: batch, Chunks: 1, Remainders: []int{16, 4}, FFN: e, Head: e})
-	m := archtest.Load(b, dir, engine.Float32)
-	p := m.Package()
-	all := p.Remainders
-	p.Remainders = nil // of the sessions made from here on
-	without := archtest.Session(b, m)
-	for n := 1; n <= len(all); n++ {
-		p.Remainders = all[:n]
-		with := archtest.Session(b, m)
-		name := "by"
-		for _, f := range p.Remainders {
-			name += fmt.Sprintf("-%d", f.Tokens)
-		}
-		for _, length := range []int{batch - 1, batch + batch/2 - 1, batch + batch/2, 2*batch - 1} {
-			ids := make([]int32, length)
-			feed := func(s *session.Session) time.Duration {
-				s.Reset()
-				start := time.Now()
-				if _, err := s.Feed(b.Context(), ids); err != nil {
-					b.Fatal(err)
-				}
-				return time.Since(start)
-			}
-			b.Run(fmt.Sprintf("%s/%d", name, length), func(b *testing.B) {
-				feed(without) // the first calls prepare weights
-				feed(with)
-				// The fastest of each: others use the machine as well.
-				before, now := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
-				for b.Loop() {
-					before = min(before, feed(without))
-					now = min(now, feed(with))
-				}
-				b.ReportMetric(float64(length)/before.Seconds(), "tokens/s-without")
-				b.ReportMetric(float64(length)/now.Seconds(), "tokens/s-with")
-				b.ReportMetric(before.Seconds()/now.Seconds(), "ratio")
-			})
-		}
-	}
+// BenchmarkRemainders measures what such functions gain with 4-bit tables.
+func BenchmarkRemainders(b *testing.B) {
+	archtest.BenchmarkRemainders(b, Architecture, testutil.Data(b, "checkpoints", "tiny-qwen35"))
 }
