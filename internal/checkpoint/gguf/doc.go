@@ -31,7 +31,8 @@
 //
 // Files come from strangers, so all of the header is checked when it is
 // opened, before anything is allocated by what it says: counts and lengths
-// against the file, keys and names (UTF-8, given once, of bounded length),
+// against the file and against bounds for the header as a whole and for each
+// array, keys and names (UTF-8, given once, of bounded length),
 // types, bools, dimensions and sizes without overflow, rows that are whole
 // blocks, offsets that keep the alignment, and tensors, which must lie within
 // the file and apart from each other. Gaps between them, and bytes after the

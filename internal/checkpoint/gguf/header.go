@@ -27,6 +27,14 @@ const (
 	// maxDims is ggml's limit.
 	maxDims = 4
 
+	// maxHeader bounds the header, in bytes, and maxElements an array in it.
+	// Those of models have some ten million bytes and half a million elements,
+	// or, with a whole tokenizer.json beside, several times as much. Without
+	// bounds a file that is a hole of 40 GB, which takes no room on a disk,
+	// could be one string, or an array with as many elements to look at.
+	maxHeader   = 1 << 28
+	maxElements = 1 << 24
+
 	// Entries and tensors take at least so many bytes: the length of a name,
 	// a type and one byte of value; the length of a name, the number of
 	// dimensions, a type and an offset.
@@ -56,6 +64,9 @@ func (r *reader) left() int { return len(r.b) - r.at }
 func (r *reader) take(n uint64, what string) ([]byte, error) {
 	if n > uint64(r.left()) {
 		return nil, fmt.Errorf("%s of %d bytes at byte %d reaches past the end of the file, which has %d: it is cut off or damaged", what, n, r.at, len(r.b))
+	}
+	if n > uint64(max(maxHeader-r.at, 0)) {
+		return nil, fmt.Errorf("%s of %d bytes at byte %d: headers of more than %d bytes are not supported", what, n, r.at, maxHeader)
 	}
 	b := r.b[r.at : r.at+int(n)]
 	r.at += int(n)
@@ -93,7 +104,7 @@ func (r *reader) name(what string) (string, error) {
 		return "", err
 	}
 	if !utf8.Valid(b) {
-		return "", fmt.Errorf("%s %q at byte %d is not UTF-8", what, b, start)
+		return "", fmt.Errorf("%s %.100q at byte %d is not UTF-8", what, b, start)
 	}
 	return string(b), nil
 }
@@ -161,11 +172,11 @@ func (h *header) entry(r *reader) error {
 		return err
 	}
 	if _, dup := h.values[key]; dup {
-		return fmt.Errorf("key %q at byte %d occurs twice", key, start)
+		return fmt.Errorf("key %.100q at byte %d occurs twice", key, start)
 	}
 	v, err := r.value()
 	if err != nil {
-		return fmt.Errorf("key %q: %w", key, err)
+		return fmt.Errorf("key %.100q: %w", key, err)
 	}
 	h.keys = append(h.keys, key)
 	h.values[key] = v
@@ -197,11 +208,11 @@ func (h *header) tensor(r *reader) error {
 		return err
 	}
 	if _, dup := h.index[name]; dup {
-		return fmt.Errorf("name %q at byte %d occurs twice", name, start)
+		return fmt.Errorf("name %.100q at byte %d occurs twice", name, start)
 	}
 	t, err := r.tensor()
 	if err != nil {
-		return fmt.Errorf("%q: %w", name, err)
+		return fmt.Errorf("%.100q: %w", name, err)
 	}
 	t.Name = name
 	h.index[name] = len(h.tensors)
@@ -280,10 +291,10 @@ func (h *header) place(end, alignment, size int64) error {
 	for i := range h.tensors {
 		t := &h.tensors[i]
 		if t.Offset%alignment != 0 {
-			return fmt.Errorf("tensor %q: offset %d is no multiple of the alignment, %d", t.Name, t.Offset, alignment)
+			return fmt.Errorf("tensor %.100q: offset %d is no multiple of the alignment, %d", t.Name, t.Offset, alignment)
 		}
 		if t.Offset > math.MaxInt64-data || t.Size > math.MaxInt64-data-t.Offset {
-			return fmt.Errorf("tensor %q: offset %d and size %d overflow", t.Name, t.Offset, t.Size)
+			return fmt.Errorf("tensor %.100q: offset %d and size %d overflow", t.Name, t.Offset, t.Size)
 		}
 		t.Offset += data
 		if e := t.Offset + t.Size; e > last {
@@ -291,7 +302,7 @@ func (h *header) place(end, alignment, size int64) error {
 		}
 	}
 	if last > size {
-		return fmt.Errorf("tensor %q ends at byte %d, but the file has only %d: it is cut off (%d bytes are missing)", lastName, last, size, last-size)
+		return fmt.Errorf("tensor %.100q ends at byte %d, but the file has only %d: it is cut off (%d bytes are missing)", lastName, last, size, last-size)
 	}
 	order := make([]*Info, 0, len(h.tensors))
 	for i := range h.tensors {
@@ -311,7 +322,7 @@ func (h *header) place(end, alignment, size int64) error {
 	})
 	for i := 1; i < len(order); i++ {
 		if a, b := order[i-1], order[i]; b.Offset < a.Offset+a.Size {
-			return fmt.Errorf("tensor %q begins at byte %d, inside tensor %q, which ends at %d", b.Name, b.Offset, a.Name, a.Offset+a.Size)
+			return fmt.Errorf("tensor %.100q begins at byte %d, inside tensor %.100q, which ends at %d", b.Name, b.Offset, a.Name, a.Offset+a.Size)
 		}
 	}
 	return nil

@@ -172,6 +172,45 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestBounds: files that are nearly all holes, which have the room that their
+// headers ask for.
+func TestBounds(t *testing.T) {
+	data := make([]byte, 1<<29) // of which a few pages are touched
+	for _, c := range []struct {
+		name  string
+		begin []byte
+		err   string
+	}{
+		{"string", *begin(0, 1).entry("k", kindString).u64(1 << 28), `metadata entry 1 of 1: key "k": string of 268435456 bytes at byte 45: headers of more than 268435456 bytes are not supported`},
+		{"strings", *begin(0, 1).array("k", kindString, 1<<24+1), `metadata entry 1 of 1: key "k": array of 16777217 string at byte 49: more than 16777216 elements are not supported`},
+		{"bools", *begin(0, 1).array("k", kindBool, 1<<28), `metadata entry 1 of 1: key "k": array of 268435456 bool at byte 49: more than 16777216 elements are not supported`},
+		{"numbers", *begin(0, 1).array("k", kindUint64, 1<<25), `metadata entry 1 of 1: key "k": array of 33554432 uint64 at byte 49: more than 16777216 elements are not supported`},
+		{"a long string in an array", *begin(0, 1).array("k", kindString, 2).u64(1 << 28), `metadata entry 1 of 1: key "k": element 0: string of 268435456 bytes at byte 57: headers of more than 268435456 bytes are not supported`},
+	} {
+		clear(data[:64])
+		copy(data, c.begin)
+		if _, err := parse(data); err == nil || err.Error() != c.err {
+			t.Errorf("%s:\n got %v\nwant %s", c.name, err, c.err)
+		}
+	}
+	// Names of files are not to fill the screen.
+	long := strings.Repeat("k", 60000)
+	for name, data := range map[string][]byte{
+		"key":            *begin(0, 2).entry(long, kindUint8).raw("x").entry(long, kindUint8).raw("x"),
+		"value":          *begin(0, 1).entry(long, 13).u64(0),
+		"key not UTF-8":  *begin(0, 1).entry(long+"\xff", kindUint8).raw("x"),
+		"name":           *begin(2, 0).tensor(long, F32, 0, 1).tensor(long, F32, 0, 1),
+		"type":           *begin(1, 0).tensor(long, 42, 0, 1),
+		"crooked offset": *begin(1, 0).tensor(long, F32, 4, 1),
+		"no data":        *begin(1, 0).tensor(long, F32, 0, 1),
+		"overlap":        begin(2, 0).tensor(long, F32, 32, 1).tensor(long[1:], F32, 0, 9).pad(32, 64),
+	} {
+		if _, err := parse(data); err == nil || len(err.Error()) > 400 {
+			t.Errorf("%s: %.500v", name, err)
+		}
+	}
+}
+
 // TestCut: no beginning of a good file is a good file, and none ends the
 // program.
 func TestCut(t *testing.T) {

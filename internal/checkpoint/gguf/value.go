@@ -189,6 +189,9 @@ func (r *reader) array(elem kind, n uint64) (int, error) {
 	if n > uint64(r.left())/least {
 		return 0, fmt.Errorf("array of %d %s at byte %d reaches past the end of the file, which has %d bytes: it is cut off or damaged", n, kinds[elem].name, r.at, len(r.b))
 	}
+	if n > maxElements {
+		return 0, fmt.Errorf("array of %d %s at byte %d: more than %d elements are not supported", n, kinds[elem].name, r.at, maxElements)
+	}
 	switch elem {
 	case kindString, kindBool:
 		for i := range n {
