@@ -30,12 +30,6 @@ func (c *Checkpoint) openGGUF() error {
 	for i := range m.Tensors {
 		c.tensors[m.Tensors[i].Name] = tensorOfGGUF(f, &m.Tensors[i])
 	}
-	for _, info := range m.Unknown {
-		t := tensorOfGGUF(f, &llamacpp.Tensor{Name: info.Name, Info: info})
-		if !c.Has(info.Name) {
-			c.tensors[info.Name] = t
-		}
-	}
 	return c.readConfigs()
 }
 

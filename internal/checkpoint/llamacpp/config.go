@@ -35,6 +35,7 @@ var neutral = []struct {
 	{"residual_scale", 0.0},
 	{"use_parallel_residual", false},
 	{"pooling_type", 0},
+	{"rope.scaling.attn_factor", 1.0},
 }
 
 // common reads what all architectures have.

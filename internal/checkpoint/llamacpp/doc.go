@@ -16,6 +16,10 @@
 // neighbours, 2i and 2i+1, because ggml turns neighbours where Hugging Face
 // turns halves. gemma3's norms hold 1 + w, the factor, in place of w.
 //
+// Keys and tensors that are not those of the architecture are refused where
+// they would change the computation, as llama.cpp refuses a file with tensors
+// that it does not know.
+//
 // # Precision
 //
 // Values are those of [gguf.Type.Dequantize]. A norm of gemma3 is w - 1 in

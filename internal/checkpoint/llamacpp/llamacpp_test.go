@@ -56,8 +56,8 @@ func TestTensors(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", modelType, typ), func(t *testing.T) {
 				want := gguftest.Convert(t, dir, typ)
 				m, f := translate(t, want)
-				if len(m.Unknown) > 0 || len(m.Tensors) != len(want.Values) {
-					t.Fatalf("%d tensors, want %d; unknown: %v", len(m.Tensors), len(want.Values), m.Unknown)
+				if len(m.Tensors) != len(want.Values) {
+					t.Fatalf("%d tensors, want %d", len(m.Tensors), len(want.Values))
 				}
 				found := map[string]*Tensor{}
 				for i := range m.Tensors {
@@ -195,6 +195,8 @@ func TestVariants(t *testing.T) {
 		{"scaling none", "llama", map[string]any{"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": float32(4)}, map[string]any{"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 500000.0}}},
 		{"old name of linear scaling", "llama", map[string]any{"llama.rope.scale_linear": float32(2)}, map[string]any{"rope_parameters": map[string]any{"rope_type": "linear", "factor": 2.0, "rope_theta": 500000.0}}},
 		{"linear scaling by 1", "llama", map[string]any{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float32(1)}, map[string]any{"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 500000.0}}},
+		{"linear scaling without a type, as llama.cpp reads it", "llama", map[string]any{"llama.rope.scaling.factor": float32(4)}, map[string]any{"rope_parameters": map[string]any{"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}}},
+		{"both names of linear scaling", "llama", map[string]any{"llama.rope.scale_linear": float32(2), "llama.rope.scaling.factor": float32(4)}, map[string]any{"rope_parameters": map[string]any{"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}}},
 		{"no special tokens", "llama", map[string]any{"tokenizer.ggml.eos_token_id": nil, "tokenizer.ggml.bos_token_id": uint32(math.MaxUint32)}, map[string]any{"eos_token_id": nil, "bos_token_id": nil}},
 		{"all special tokens", "llama", map[string]any{"tokenizer.ggml.unknown_token_id": uint32(0), "tokenizer.ggml.padding_token_id": int32(5)}, map[string]any{"unk_token_id": 0.0, "pad_token_id": 5.0}},
 		{"neutral values", "llama", map[string]any{"llama.expert_count": uint32(0), "llama.attention.causal": true, "llama.logit_scale": float32(0)}, map[string]any{"model_type": "llama"}},
@@ -253,20 +255,39 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-func TestUnknown(t *testing.T) {
-	m := gguftest.Convert(t, gguftest.Random(t, "qwen3", nil), gguf.F32)
-	one := []byte{0, 0, 0, 0}
-	names := []string{"blk.2.attn_q.weight", "blk.00.attn_q.weight", "blk.+1.attn_q.weight", "blk.0.attn_rot.weight", "blk.0.attn_q", "blk.0.attn_q.scale", "rope_freqs.weight", "mtp.weight", ".weight", "blk..weight"}
-	for _, name := range names {
-		m.Tensors = append(m.Tensors, gguftest.Tensor{Name: name, Shape: []int{1}, Data: one})
-	}
-	out, _ := translate(t, m)
-	var got []string
-	for _, info := range out.Unknown {
-		got = append(got, info.Name)
-	}
-	if !reflect.DeepEqual(got, names) {
-		t.Errorf("unknown: %q, want %q", got, names)
+// TestNoPlace: a tensor that the architecture does not have is no detail. The
+// last ones are what Ollama's EmbeddingGemma (which attends both ways) and
+// Gemma 3 with images have, under the architecture gemma3.
+func TestNoPlace(t *testing.T) {
+	for _, c := range []struct{ modelType, name, want string }{
+		{"qwen3", "blk.2.attn_q.weight", "in a way that is not known"},
+		{"qwen3", "blk.00.attn_q.weight", "in a way that is not known"},
+		{"qwen3", "blk.+1.attn_q.weight", "in a way that is not known"},
+		{"qwen3", "blk.0.attn_rot.weight", "in a way that is not known"},
+		{"qwen3", "blk.0.attn_q", "in a way that is not known"},
+		{"qwen3", "blk.0.attn_q.scale", "in a way that is not known"},
+		{"qwen3", "rope_freqs.weight", "in a way that is not known"},
+		{"qwen3", ".weight", "in a way that is not known"},
+		{"qwen3", "blk..weight", "in a way that is not known"},
+		{"qwen3", "model.embed_tokens.weight", "in a way that is not known"},
+		{"llama", "blk.0.attn_q_norm.weight", "in a way that is not known"},
+		{"llama", "blk.1.ffn_gate_inp.weight", "in a way that is not known"},
+		{"gemma3_text", "dense.0.weight", "in a way that is not known"},
+		{"gemma3_text", "v.blk.0.attn_q.weight", "reads images"},
+		{"gemma3_text", "mm.mm_input_projection.weight", "reads images"},
+		{"gemma3_text", strings.Repeat("x", 5000), "in a way that is not known"},
+	} {
+		m := gguftest.Convert(t, gguftest.Random(t, c.modelType, nil), gguf.F32)
+		for _, name := range []string{c.name, "zz"} {
+			m.Tensors = append(m.Tensors, gguftest.Tensor{Name: name, Shape: []int{1}, Data: make([]byte, 4)})
+		}
+		f := open(t, m.File())
+		_, err := Translate(f)
+		for _, w := range []string{f.Path(), fmt.Sprintf("tensor %.100q and 1 more", c.name), c.want} {
+			if err == nil || !strings.Contains(err.Error(), w) || len(err.Error()) > 600 {
+				t.Errorf("%.100s: error %.800v does not say %q", c.name, err, w)
+			}
+		}
 	}
 }
 
@@ -312,12 +333,15 @@ func TestErrors(t *testing.T) {
 		{"base infinite", "llama", set("llama.rope.freq_base", float32(math.Inf(1))), []string{`"llama.rope.freq_base": found +Inf`}},
 		{"experts", "llama", set("llama.expert_count", uint32(8)), []string{`"llama.expert_count": found 8, want 0`}},
 		{"scaled logits", "llama", set("llama.logit_scale", float32(0.5)), []string{`"llama.logit_scale": found 0.5, want 0`}},
+		{"scaled rotation", "llama", set("llama.rope.scaling.attn_factor", float32(1.5)), []string{`"llama.rope.scaling.attn_factor": found 1.5, want 1`}},
 		{"both directions", "qwen3", set("qwen3.attention.causal", false), []string{`"qwen3.attention.causal": found false, want true`}},
 		{"window", "llama", set("llama.attention.sliding_window", uint32(4096)), []string{`"llama.attention.sliding_window"`, "not supported"}},
 		{"yarn", "qwen2", set("qwen2.rope.scaling.type", "yarn"), []string{`"qwen2.rope.scaling.type": found "yarn", want "linear" or "none"`}},
 		{"pattern of another length", "gemma3_text", set("gemma3.attention.sliding_window_pattern", []bool{true}), []string{"sliding_window_pattern", "found 1 elements, want 7"}},
 		{"pattern 0", "gemma3_text", set("gemma3.attention.sliding_window_pattern", uint32(0)), []string{"sliding_window_pattern", "found 0"}},
 		{"capped attention", "gemma3_text", set("gemma3.attn_logit_softcapping", float32(50)), []string{`"gemma3.attn_logit_softcapping"`}},
+		{"eos for each layer", "llama", set("tokenizer.ggml.eos_token_id", []int32{1, 1}), []string{`"tokenizer.ggml.eos_token_id"`, "found array of 2 int32, want an integer"}},
+		{"a name without end", "llama", set("general.architecture", strings.Repeat("x", 5000)), []string{`found "` + strings.Repeat("x", 100) + `", want`}},
 		{"eos beyond", "llama", set("tokenizer.ggml.eos_token_id", uint32(50)), []string{`"tokenizer.ggml.eos_token_id": found 50, want one of the 50 tokens`}},
 		{"template a number", "llama", set("tokenizer.chat_template", uint32(1)), []string{`"tokenizer.chat_template"`, "want a string"}},
 		{"temperature infinite", "llama", set("general.sampling.temp", float32(math.Inf(1))), []string{`"general.sampling.temp"`}},
@@ -365,8 +389,8 @@ func TestLlama3Factors(t *testing.T) {
 	ones, _ := gguftest.Quantize(gguf.F32, []float32{1, 1, 1, 1, 1, 1, 1, 1})
 	m.Tensors = append(m.Tensors, gguftest.Tensor{Name: "rope_freqs.weight", Shape: []int{8}, Data: ones})
 	out, _ := translate(t, m)
-	if got := object(t, out.Config)["rope_parameters"]; !reflect.DeepEqual(got, map[string]any{"rope_type": "default", "rope_theta": 500000.0}) || len(out.Unknown) > 0 {
-		t.Errorf("factors of 1: %v, unknown %v", got, out.Unknown)
+	if got := object(t, out.Config)["rope_parameters"]; !reflect.DeepEqual(got, map[string]any{"rope_type": "default", "rope_theta": 500000.0}) {
+		t.Errorf("factors of 1: %v", got)
 	}
 	m = gguftest.Convert(t, gguftest.Random(t, "llama", map[string]any{"rope_parameters": llama3(8)}), gguf.F32)
 	m.Set("llama.rope.scaling.type", "linear")
@@ -420,6 +444,8 @@ func TestVocabulary(t *testing.T) {
 		{"tokenizer.ggml.tokens", nil, "missing"},
 		{"tokenizer.ggml.tokens", []int32{1}, "want an array of strings"},
 		{"tokenizer.ggml.scores", []float32{1}, "found 1 elements, want 4"},
+		{"tokenizer.ggml.scores", nil, "missing"},
+		{"tokenizer.ggml.token_type", nil, "missing"},
 		{"tokenizer.ggml.token_type", []int32{1, 1}, "found 2 elements, want 4"},
 		{"tokenizer.ggml.token_type", []int32{1, 1, 1, 257}, `token_type[3]": found 257, want 1 to 6`},
 		{"tokenizer.ggml.token_type", []int32{0, 1, 1, 1}, `token_type[0]": found 0, want 1 to 6`},
@@ -438,6 +464,27 @@ func TestVocabulary(t *testing.T) {
 				t.Errorf("%s = %v: error %v does not say %q", c.key, c.value, err, w)
 			}
 		}
+	}
+}
+
+// TestVocabularyParts: what splits texts has to be there, and no token may lie
+// beyond the embedding.
+func TestVocabularyParts(t *testing.T) {
+	m := gguftest.Convert(t, gguftest.Random(t, "llama", nil), gguf.F32) // 50 rows
+	m.Set("tokenizer.ggml.model", "gpt2")
+	m.Set("tokenizer.ggml.tokens", slices.Repeat([]string{"a"}, 50))
+	m.Set("tokenizer.ggml.token_type", slices.Repeat([]int32{1}, 50))
+	if _, err := Vocabulary(open(t, m.File())); !errors.Is(err, gguf.ErrMissing) || !strings.Contains(err.Error(), `"tokenizer.ggml.merges"`) {
+		t.Errorf("without merges: %v", err)
+	}
+	m.Set("tokenizer.ggml.merges", []string{"a a"})
+	if _, err := Vocabulary(open(t, m.File())); err != nil {
+		t.Errorf("as many tokens as rows: %v", err)
+	}
+	m.Set("tokenizer.ggml.tokens", slices.Repeat([]string{"a"}, 51))
+	m.Set("tokenizer.ggml.token_type", slices.Repeat([]int32{1}, 51))
+	if _, err := Vocabulary(open(t, m.File())); err == nil || !strings.Contains(err.Error(), `"tokenizer.ggml.tokens": found 51 elements, want at most 50`) {
+		t.Errorf("more tokens than rows: %v", err)
 	}
 }
 

@@ -21,10 +21,8 @@ type Model struct {
 	Config, Generation []byte
 	// ChatTemplate is the chat template in Jinja, "" if there is none.
 	ChatTemplate string
-	// Tensors have a place in the model, in the order of the file.
+	// Tensors are all of the file that are weights, in its order.
 	Tensors []Tensor
-	// Unknown are those that have none.
-	Unknown []gguf.Info
 }
 
 // architecture is what is particular to the files of an architecture.
@@ -77,6 +75,9 @@ func Supported() []string { return slices.Sorted(maps.Keys(architectures)) }
 // Translate reads the metadata and the list of tensors of a file; no weight
 // and no vocabulary. Errors name the file and the key or tensor. That of an
 // architecture that is not [Supported] wraps [errors.ErrUnsupported].
+//
+// A tensor that has no place in the architecture is an error: converters write
+// nothing that the computation does without, so the model is another one.
 func Translate(f *gguf.File) (*Model, error) {
 	r := &reader{f: f}
 	m := &Model{Architecture: r.text("general.architecture")}
@@ -88,7 +89,7 @@ func Translate(f *gguf.File) (*Model, error) {
 		return nil, r.unsupported(m.Architecture)
 	}
 	if kind := r.textOr("general.type", "model"); r.err == nil && kind != "model" {
-		return nil, unsupportedError(fmt.Sprintf("%s: key \"general.type\": found %q, want \"model\": the file holds something that belongs to a model, not the model", f.Path(), kind))
+		return nil, unsupportedError(fmt.Sprintf("%s: key \"general.type\": found %.100q, want \"model\": the file holds something that belongs to a model, not the model", f.Path(), kind))
 	}
 	r.arch = m.Architecture + "."
 	c := object{"model_type": a.modelType, "architectures": []string{a.class}, "use_cache": true}
@@ -119,7 +120,7 @@ func (r *reader) unsupported(name string) error {
 	case "mistral3", "mistral":
 		why = " (Mistral's older models have the architecture llama)"
 	}
-	return unsupportedError(fmt.Sprintf("%s: key \"general.architecture\": found %q%s, want one of those that are read from GGUF files: %s",
+	return unsupportedError(fmt.Sprintf("%s: key \"general.architecture\": found %.100q%s, want one of those that are read from GGUF files: %s",
 		r.f.Path(), name, why, strings.Join(Supported(), ", ")))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"anemone/internal/checkpoint/gguf"
 )
@@ -53,11 +54,11 @@ func (r *reader) boolOr(key string, def bool) bool {
 	return b
 }
 
-// int returns an integer from lo to hi. An array of equal ones, one for each
-// layer, is taken for one of them.
+// int returns an integer from lo to hi. Of the architecture's keys, an array of
+// equal ones, one for each layer, is taken for one of them.
 func (r *reader) int(key string, lo, hi int) int {
 	n, err := r.f.Int(key)
-	if errors.Is(err, gguf.ErrType) {
+	if errors.Is(err, gguf.ErrType) && r.arch != "" && strings.HasPrefix(key, r.arch) {
 		if all, arrayErr := r.f.Ints(key); arrayErr == nil && len(all) > 0 {
 			err = nil
 			n = all[0]

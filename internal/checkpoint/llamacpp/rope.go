@@ -12,22 +12,18 @@ import (
 func (r *reader) rope(def float64) object {
 	o := object{"rope_type": "default", "rope_theta": r.floatOr(r.arch+"rope.freq_base", def)}
 	key := r.arch + "rope.scaling.type"
-	kind := r.textOr(key, "")
-	// Files from before the type was written have the factor alone.
-	factor := 1.0
-	for _, k := range []string{"rope.scale_linear", "rope.scaling.factor"} {
-		if k = r.arch + k; r.f.Has(k) && (kind != "" || k == r.arch+"rope.scale_linear") {
-			factor = r.floatOr(k, 1)
-		}
-	}
+	// To llama.cpp, a factor without a type is linear. The second name is that
+	// of old files.
+	kind := r.textOr(key, "linear")
+	factor := r.floatOr(r.arch+"rope.scaling.factor", r.floatOr(r.arch+"rope.scale_linear", 1))
 	switch kind {
 	case "none":
-	case "linear", "":
+	case "linear":
 		if factor != 1 {
 			o["rope_type"], o["factor"] = "linear", factor
 		}
 	default:
-		r.bad(key, fmt.Sprintf("%q", kind), `"linear" or "none": others are not supported`)
+		r.bad(key, fmt.Sprintf("%.100q", kind), `"linear" or "none": others are not supported`)
 	}
 	for _, name := range []string{"rope_factors_long.weight", "rope_factors_short.weight"} {
 		if _, ok := r.f.Lookup(name); ok {

@@ -70,6 +70,7 @@ func (a *architecture) name(stored string, layers int) (name, part string, ok bo
 // tensors finds the place of every tensor of the file.
 func (m *Model) tensors(f *gguf.File, a architecture, c object) error {
 	layers := c["num_hidden_layers"].(int)
+	var unknown []string
 	for _, info := range f.Tensors() {
 		name, part, ok := a.name(info.Name, layers)
 		if !ok {
@@ -77,7 +78,7 @@ func (m *Model) tensors(f *gguf.File, a architecture, c object) error {
 			if a.permuted && info.Name == "rope_freqs.weight" {
 				continue
 			}
-			m.Unknown = append(m.Unknown, info)
+			unknown = append(unknown, info.Name)
 			continue
 		}
 		t := Tensor{Name: name, Info: info, plusOne: a.plusOne && strings.HasSuffix(info.Name, "norm.weight")}
@@ -95,7 +96,26 @@ func (m *Model) tensors(f *gguf.File, a architecture, c object) error {
 		}
 		m.Tensors = append(m.Tensors, t)
 	}
+	if len(unknown) > 0 {
+		return m.noPlace(f, unknown)
+	}
 	return nil
+}
+
+// noPlace is the error for tensors that the architecture does not have.
+func (m *Model) noPlace(f *gguf.File, names []string) error {
+	more := ""
+	if n := len(names) - 1; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	why := "they change what it computes in a way that is not known"
+	for _, prefix := range []string{"v.", "mm."} {
+		if strings.HasPrefix(names[0], prefix) {
+			why = "what reads images belongs in a file of its own"
+		}
+	}
+	return fmt.Errorf("%s: tensor %.100q%s: not part of the architecture %s as llama.cpp has it (%s); convert from the original checkpoint, or from a file that llama.cpp reads",
+		f.Path(), names[0], more, m.Architecture, why)
 }
 
 // AsStored reports whether the tensor's bytes are its values in the order of

@@ -107,13 +107,32 @@ func (r *reader) sampling(generation object) {
 }
 
 // Vocabulary reads the vocabulary of a file. The error for a file that has
-// none wraps [gguf.ErrMissing].
+// none, or not all of one, wraps [gguf.ErrMissing]: texts would have other tokens
+// without the merges, scores or kinds.
 func Vocabulary(f *gguf.File) (*vocab.Vocabulary, error) {
 	r := &reader{f: f}
 	v := vocab.Defaults(r.text(tokenizerKeys+"model"), r.textOr(tokenizerKeys+"pre", "default"))
 	tokens, err := f.Strings(tokenizerKeys + "tokens")
 	if err != nil {
 		r.fail(err)
+	}
+	if embed, ok := f.Lookup("token_embd.weight"); ok && len(embed.Shape) == 2 && len(tokens) > embed.Shape[0] {
+		r.bad(tokenizerKeys+"tokens", fmt.Sprintf("%d elements", len(tokens)), fmt.Sprintf("at most %d, the rows of the embedding", embed.Shape[0]))
+	}
+	var needed []string
+	switch v.Model {
+	case "gpt2":
+		needed = []string{"token_type", "merges"}
+	case "llama", "unigram", "t5":
+		needed = []string{"token_type", "scores"}
+	}
+	for _, name := range needed {
+		if key := tokenizerKeys + name; !f.Has(key) {
+			r.fail(fmt.Errorf("%s: key %q: %w", f.Path(), key, gguf.ErrMissing))
+		}
+	}
+	if r.err != nil {
+		return nil, r.err
 	}
 	v.Tokens = make([]vocab.Token, len(tokens))
 	for i, text := range tokens {
