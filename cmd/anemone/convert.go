@@ -50,7 +50,7 @@ may need a change is said in lines that begin with "warning:".`,
 			for _, f := range []struct {
 				name     string
 				v, least int
-			}{{"context", o.Context, 1}, {"batch", o.Batch, 1}, {"split-lm-head", o.SplitHead, 1}, {"gdn-chunk", o.GDNChunk, 0}, {"jobs", o.Jobs, 0}} {
+			}{{"context", o.Context, 2}, {"batch", o.Batch, 1}, {"split-lm-head", o.SplitHead, 1}, {"gdn-chunk", o.GDNChunk, 0}, {"jobs", o.Jobs, 0}} {
 				if f.v < f.least { // to the library, 0 means the default
 					return &statusError{exitUsage, fmt.Errorf("--%s %d: want %d or more", f.name, f.v, f.least)}
 				}
@@ -65,6 +65,9 @@ may need a change is said in lines that begin with "warning:".`,
 			}
 			if err := checkpointHint(a[0]); err != nil {
 				return err
+			}
+			if output == "" && cmd.Flags().Changed("output") {
+				return &statusError{exitUsage, errors.New("--output is empty: want the FOLDER to make")}
 			}
 			if output == "" {
 				name, err := anemll.ModelName(a[0])
@@ -110,7 +113,7 @@ may need a change is said in lines that begin with "warning:".`,
 	f.StringVar(&o.Name, "name", "", "`NAME` of the package in meta.yaml (default: anemll-CHECKPOINT-ctxN)")
 	f.StringVar(&o.Prefix, "prefix", "", "start of the file names (default: the architecture's, such as qwen)")
 	f.IntVar(&o.Batch, "batch", o.Batch, "`TOKENS` of a prefill call")
-	f.StringVar(&chunks, "chunks", "auto", "`NUMBER` of decoder models, or auto: as few as stay below 950 MB each")
+	f.StringVar(&chunks, "chunks", "auto", "`NUMBER` of decoder models, or auto: as few as stay below 950 MiB each")
 	f.IntVar(&o.SplitHead, "split-lm-head", o.SplitHead, "`NUMBER` of logits outputs of the LM head")
 	f.IntVar(&o.Jobs, "jobs", 0, "`CORES` to use (default: all)")
 	f.BoolVar(&o.FullLocalCache, "full-local-cache", false, "Gemma 3 and 4: let layers with a local window keep the whole context, so that it can be rewound, in more memory")

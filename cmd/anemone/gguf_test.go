@@ -65,6 +65,7 @@ func TestGGUF(t *testing.T) {
 		{[]string{"convert", "not.gguf"}, 1, []string{`not.gguf: begins with "<htm", want "GGUF": this is no GGUF file`}},
 		{[]string{"convert", "lfs.gguf"}, 1, []string{"lfs.gguf: this is a Git LFS pointer"}},
 		{[]string{"inspect", "lfs.gguf"}, 1, []string{"lfs.gguf: this is a Git LFS pointer"}},
+		{[]string{"predict", "Tiny.Q8_0.gguf"}, 1, []string{"Tiny.Q8_0.gguf is a GGUF file, not a Core ML model: convert it first"}},
 		{[]string{"convert", "several"}, 1, []string{"a folder with 2 GGUF files: give one of them, such as " + filepath.Join("several", "A.gguf")}},
 		{[]string{"convert", "Tiny.Q8_0-ane", "-o", "x"}, 1, []string{"Tiny.Q8_0-ane has no .safetensors file, but a meta.yaml: it is a package; give the checkpoint that it was made of"}},
 		{[]string{"convert", filepath.Join("Tiny.Q8_0-ane", "tokenizer.json")}, 1, []string{"is a file, but no GGUF file; want the folder with config.json and the weights, Tiny.Q8_0-ane\n"}},

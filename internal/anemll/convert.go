@@ -224,7 +224,11 @@ func makeParents(path string) (made []string, err error) {
 
 // sibling makes a folder beside path, on the same file system.
 func sibling(path string) (string, error) {
-	return os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".part-")
+	tmp, err := os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".part-")
+	if err != nil {
+		return "", fmt.Errorf("output folder %s: cannot write beside it: %w", path, err)
+	}
+	return tmp, nil
 }
 
 // publish moves a finished folder to its place.

@@ -161,6 +161,9 @@ func open(dir string) (_ *Package, err error) {
 	if gguf.IsFile(dir) {
 		return nil, errors.New("this is a GGUF file, not a package: convert it first, and name the folder that this makes")
 	}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return nil, errors.New("this is a file, not the folder of a package")
+	}
 	meta, err := ReadMeta(dir)
 	if err != nil {
 		return nil, err

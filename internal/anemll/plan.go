@@ -304,8 +304,8 @@ func (p *plan) fill() error {
 	switch {
 	case strings.ContainsAny(o.Prefix, `/\: `) || strings.HasPrefix(o.Prefix, "."):
 		return badOption("prefix", "%q: want the start of a file name", o.Prefix)
-	case o.Context < 1 || o.Context > 1<<20:
-		return badOption("context", "%d: want 1 to %d positions", o.Context, 1<<20)
+	case o.Context < 2 || o.Context > 1<<20: // a batch has at least 2 tokens
+		return badOption("context", "%d: want 2 to %d positions", o.Context, 1<<20)
 	case o.Batch < 2 || o.Batch > o.Context:
 		return badOption("batch", "%d: want 2 to the context length, %d", o.Batch, o.Context)
 	case o.Chunks < 0 || o.Chunks > min(p.info.Layers, writtenChunks):

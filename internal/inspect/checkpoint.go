@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"anemone/internal/arch"
 	"anemone/internal/checkpoint"
@@ -100,7 +101,8 @@ func ofCheckpoint(path string, registry arch.Registry) (*Checkpoint, error) {
 		r.Problems = append(r.Problems, "there is no tokenizer.json: packages made of it cannot be run on text")
 	}
 	if _, err := registry.Open(ck); err != nil {
-		r.Why = err.Error()
+		// What programs look for adds nothing to what the error says.
+		r.Why = strings.ReplaceAll(err.Error(), ": "+arch.ErrUnsupported.Error(), "")
 		return r, nil
 	}
 	r.Supported = true

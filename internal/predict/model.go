@@ -19,6 +19,7 @@ import (
 	"anemone/coreml/mlmodelc"
 	"anemone/coreml/mlpackage"
 	"anemone/coreml/modelproto"
+	"anemone/internal/checkpoint/gguf"
 	"anemone/internal/engine"
 	"anemone/internal/runner"
 	"anemone/mil"
@@ -97,6 +98,8 @@ func (m *Model) open() (*coreml.Model, error) {
 	switch {
 	case !st.IsDir() && strings.EqualFold(filepath.Base(m.Path), "meta.yaml"), st.IsDir() && has("meta.yaml"):
 		return nil, fmt.Errorf("%s is a package of several models: name one of them%s", m.Path, models(m.Path, st))
+	case gguf.IsFile(m.Path):
+		return nil, fmt.Errorf("%s is a GGUF file, not a Core ML model: convert it first, and name a model in the folder that this makes", m.Path)
 	case !st.IsDir() || has("Manifest.json"):
 		p, err := mlpackage.Open(m.Path)
 		if err != nil {
