@@ -197,9 +197,17 @@ func Run(ctx context.Context, m *session.Model, t Target, o Options) (*Report, e
 	r.judge()
 	if src := sourceOf(t); src != nil && r.unlike() {
 		r.Notes = append(r.Notes, fmt.Sprintf("hardly anything agrees: the package was probably made of another checkpoint than %s", src.Name))
+	} else if r.narrow() {
+		r.Notes = append(r.Notes, "the tables may cost that much, above all in a small model: with more bits or smaller groups (--lut-ffn 8, or 6,4) a package loses less, without tables (none) next to nothing; if that fails too, it is not the tables")
 	}
 	r.Seconds = time.Since(start).Seconds()
 	return r, nil
+}
+
+// narrow reports whether the package failed in nothing but what tables cost.
+func (r *Report) narrow() bool {
+	sound := func(f *Figures, lowest float64) bool { return f == nil || f.NonFinite == 0 && f.Cosine.Min >= lowest }
+	return !r.Passed && r.Bits < 16 && r.Infer != nil && sound(r.Contract, -1) && sound(r.Infer, -1) && sound(r.Prefill, r.Limits.MinPrefill)
 }
 
 // unlike reports whether the package looks like one of other weights altogether
