@@ -83,6 +83,58 @@ func TestGGUFSameBytes(t *testing.T) {
 	}
 }
 
+// TestGGUFBiases: llama.cpp adds every bias that a file has. transformers'
+// Llama has those of all four projections or none, and a model with some only
+// is not converted without them.
+func TestGGUFBiases(t *testing.T) {
+	llama := gguftest.Random(t, "llama", nil)
+	without := func(parts ...string) func(*gguftest.Model) {
+		return func(m *gguftest.Model) {
+			m.Tensors = slices.DeleteFunc(m.Tensors, func(x gguftest.Tensor) bool {
+				return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(x.Name, p) && strings.HasSuffix(x.Name, ".bias") })
+			})
+		}
+	}
+	add := func(name string, rows int) func(*gguftest.Model) {
+		return func(m *gguftest.Model) {
+			data, _ := gguftest.Quantize(gguf.F32, make([]float32, rows))
+			m.Tensors = append(m.Tensors, gguftest.Tensor{Name: name, Type: gguf.F32, Shape: []int{rows}, Data: data})
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*gguftest.Model)
+		want   string
+	}{
+		{"all", func(*gguftest.Model) {}, ""},
+		{"none", without(""), ""},
+		{"those of the attention", without("ffn_"), ""},
+		{"all but the output's", without("attn_output"), `tensor "blk.0.attn_k.bias" (model.layers.0.self_attn.k_proj.bias)`},
+		{"queries alone", without("attn_k", "attn_v", "attn_output", "ffn_"), `tensor "blk.0.attn_q.bias"`},
+		{"all but that of down", without("ffn_down"), `tensor "blk.0.ffn_gate.bias"`},
+		{"one layer's", without("blk.0."), `tensor "blk.1.ffn_down.bias"`},
+		{"the head's", add("output.bias", 50), `tensor "output.bias" (lm_head.bias)`},
+		{"a norm's", add("blk.0.attn_norm.bias", 64), `tensor "blk.0.attn_norm.bias"`},
+		{"of nothing known", add("blk.0.attn_rot_embd.weight", 1), `tensor "blk.0.attn_rot_embd.weight"`},
+	} {
+		m := gguftest.Convert(t, llama, gguf.F16)
+		c.change(m)
+		out := filepath.Join(t.TempDir(), "out")
+		r, err := Convert(t.Context(), all.Registry, m.Write(t), out, Options{Context: 64, Batch: 32, SplitHead: 2})
+		switch {
+		case c.want == "":
+			if err != nil || len(r.Unused) > 0 {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		case err == nil || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%s: error %v does not say %s", c.name, err, c.want)
+		}
+		if _, err := os.Stat(out); (err == nil) != (c.want == "") {
+			t.Errorf("%s: output: %v", c.name, err)
+		}
+	}
+}
+
 // TestGGUFText: tokens, template and end of text come through.
 func TestGGUFText(t *testing.T) {
 	dir := testutil.Data(t, "checkpoints", "tiny-qwen3")
@@ -147,16 +199,6 @@ func TestGGUFTokenizer(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(out, name)); err == nil {
 			t.Errorf("there is a %s", name)
 		}
-	}
-}
-
-// TestGGUFUnused: tensors that have no place are named as the file names them.
-func TestGGUFUnused(t *testing.T) {
-	m := gguftest.Convert(t, gguftest.Random(t, "qwen3", nil), gguf.F32)
-	m.Tensors = append(m.Tensors, gguftest.Tensor{Name: "blk.0.attn_rot_embd.weight", Type: gguf.F32, Shape: []int{1}, Data: make([]byte, 4)})
-	_, r := convertTo(t, m.Write(t), Options{Context: 64, Batch: 32, SplitHead: 2})
-	if fmt.Sprint(r.Unused) != "[blk.0.attn_rot_embd.weight]" {
-		t.Errorf("unused: %v", r.Unused)
 	}
 }
 

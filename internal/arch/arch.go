@@ -189,7 +189,8 @@ func (unsupported) Is(target error) bool { return target == errors.ErrUnsupporte
 // Registry is a list of architectures.
 type Registry []Architecture
 
-// Open returns the model in a checkpoint.
+// Open returns the model in a checkpoint, which must not hold parts of another
+// one; see [checkpoint.Checkpoint.CheckUsed].
 func (r Registry) Open(ck *checkpoint.Checkpoint) (Model, error) {
 	if err := ck.Config.CheckSupported(); err != nil {
 		return nil, err
@@ -198,7 +199,14 @@ func (r Registry) Open(ck *checkpoint.Checkpoint) (Model, error) {
 	var known []string
 	for _, a := range r {
 		if slices.Contains(a.ModelTypes, t) {
-			return a.Open(ck)
+			m, err := a.Open(ck)
+			if err == nil {
+				err = ck.CheckUsed()
+			}
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
 		}
 		known = append(known, a.ModelTypes...)
 	}

@@ -195,6 +195,19 @@ func (c *Checkpoint) Unused() []string {
 	return names
 }
 
+// CheckUsed is for who has asked for all tensors that a model has. It refuses a
+// GGUF file with others, such as biases of some projections only: converters
+// write down what the computation needs, which is another one then. Folders
+// have all kinds of things beside; see [Checkpoint.Unused].
+func (c *Checkpoint) CheckUsed() error {
+	for _, name := range c.Unused() {
+		if t := c.tensors[name]; t.gguf {
+			return fmt.Errorf("%s: tensor %s takes part in what llama.cpp computes, and in no model of type %q: convert from the original checkpoint", t.File, t.label(), c.Config.ModelType())
+		}
+	}
+	return nil
+}
+
 // Unindexed returns the names of tensors that lie in an opened file but are
 // not in the index, in order: the index may be older than the file.
 func (c *Checkpoint) Unindexed() []string { return slices.Sorted(maps.Keys(c.unindexed)) }

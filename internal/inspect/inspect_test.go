@@ -75,7 +75,6 @@ func TestCheckpoint(t *testing.T) {
 // TestGGUF describes what can be converted and what cannot.
 func TestGGUF(t *testing.T) {
 	m := gguftest.Convert(t, testutil.Data(t, "checkpoints", "tiny-qwen3"), gguf.Q8_0)
-	m.Tensors = append(m.Tensors, gguftest.Tensor{Name: "extra", Type: gguf.F16, Shape: []int{3}, Data: make([]byte, 6)})
 	path := m.Write(t)
 	r, err := Open(t.Context(), path, registry, Options{})
 	if err != nil {
@@ -86,12 +85,15 @@ func TestGGUF(t *testing.T) {
 	const vectors, matrices = 1664, 1114112
 	want := &Checkpoint{
 		Format: "GGUF 3", ModelType: "qwen3", Architecture: "qwen3", Name: "a name that says nothing", Context: 4096, Tokenizer: "gpt2 (qwen2), 1024 tokens",
-		Supported: true, Files: []string{path}, Tensors: 47, Parameters: vectors + matrices + 3, Bytes: 4*vectors + matrices/32*34 + 6,
-		Types:  []Type{{"Q8_0", 29, matrices / 32 * 34}, {"F32", 17, 4 * vectors}, {"F16", 1, 6}},
-		Unused: []string{"extra"}, Problems: []string{},
+		Supported: true, Files: []string{path}, Tensors: 46, Parameters: vectors + matrices, Bytes: 4*vectors + matrices/32*34,
+		Types: []Type{{"Q8_0", 29, matrices / 32 * 34}, {"F32", 17, 4 * vectors}}, Problems: []string{},
 	}
 	if r.Kind != "checkpoint" || !reflect.DeepEqual(r.Checkpoint, want) {
 		t.Errorf("got %+v, want %+v", r.Checkpoint, want)
+	}
+	m.Tensors = append(m.Tensors, gguftest.Tensor{Name: "extra", Type: gguf.F16, Shape: []int{3}, Data: make([]byte, 6)})
+	if r, err = Open(t.Context(), m.Write(t), registry, Options{}); err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, `"extra"`) || r.Checkpoint.Tensors != 47 {
+		t.Errorf("with another tensor: %+v, %v", r.Checkpoint, err)
 	}
 	if r, err = Open(t.Context(), path, nil, Options{}); err != nil || r.Checkpoint.Supported || !strings.Contains(r.Checkpoint.Why, "qwen3") {
 		t.Errorf("without architectures: %+v, %v", r.Checkpoint, err)

@@ -260,22 +260,22 @@ func TestGeneration(t *testing.T) {
 // Gemma 3 with images have, under the architecture gemma3.
 func TestNoPlace(t *testing.T) {
 	for _, c := range []struct{ modelType, name, want string }{
-		{"qwen3", "blk.2.attn_q.weight", "in a way that is not known"},
-		{"qwen3", "blk.00.attn_q.weight", "in a way that is not known"},
-		{"qwen3", "blk.+1.attn_q.weight", "in a way that is not known"},
-		{"qwen3", "blk.0.attn_rot.weight", "in a way that is not known"},
-		{"qwen3", "blk.0.attn_q", "in a way that is not known"},
-		{"qwen3", "blk.0.attn_q.scale", "in a way that is not known"},
-		{"qwen3", "rope_freqs.weight", "in a way that is not known"},
-		{"qwen3", ".weight", "in a way that is not known"},
-		{"qwen3", "blk..weight", "in a way that is not known"},
-		{"qwen3", "model.embed_tokens.weight", "in a way that is not known"},
-		{"llama", "blk.0.attn_q_norm.weight", "in a way that is not known"},
-		{"llama", "blk.1.ffn_gate_inp.weight", "in a way that is not known"},
-		{"gemma3_text", "dense.0.weight", "in a way that is not known"},
+		{"qwen3", "blk.2.attn_q.weight", "is not known"},
+		{"qwen3", "blk.00.attn_q.weight", "is not known"},
+		{"qwen3", "blk.+1.attn_q.weight", "is not known"},
+		{"qwen3", "blk.0.attn_rot.weight", "is not known"},
+		{"qwen3", "blk.0.attn_q", "is not known"},
+		{"qwen3", "blk.0.attn_q.scale", "is not known"},
+		{"qwen3", "rope_freqs.weight", "is not known"},
+		{"qwen3", ".weight", "is not known"},
+		{"qwen3", "blk..weight", "is not known"},
+		{"qwen3", "model.embed_tokens.weight", "is not known"},
+		{"llama", "blk.0.attn_q_norm.weight", "is not known"},
+		{"llama", "blk.1.ffn_gate_inp.weight", "is not known"},
+		{"gemma3_text", "dense.0.weight", "is not known"},
 		{"gemma3_text", "v.blk.0.attn_q.weight", "reads images"},
 		{"gemma3_text", "mm.mm_input_projection.weight", "reads images"},
-		{"gemma3_text", strings.Repeat("x", 5000), "in a way that is not known"},
+		{"gemma3_text", strings.Repeat("x", 5000), "is not known"},
 	} {
 		m := gguftest.Convert(t, gguftest.Random(t, c.modelType, nil), gguf.F32)
 		for _, name := range []string{c.name, "zz"} {

@@ -108,7 +108,7 @@ func (m *Model) noPlace(f *gguf.File, names []string) error {
 	if n := len(names) - 1; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	why := "they change what it computes in a way that is not known"
+	why := "what becomes of its results is not known"
 	for _, prefix := range []string{"v.", "mm."} {
 		if strings.HasPrefix(names[0], prefix) {
 			why = "what reads images belongs in a file of its own"
