@@ -215,6 +215,31 @@ func TestRope(t *testing.T) {
 	}
 }
 
+func TestRopeOr(t *testing.T) {
+	for _, c := range []struct{ config, want, err string }{
+		{`{}`, "default 10000 0", ""},
+		{`{"rope_theta": null, "partial_rotary_factor": 0.5}`, "default 10000 0.5", ""},
+		{`{"rope_scaling": {"type": "linear", "factor": 8}}`, "linear 10000 0", ""},
+		{`{"rope_parameters": {"rope_type": "llama3"}}`, "llama3 10000 0", ""},
+		{`{"rope_theta": 5}`, "default 5 0", ""},
+		{`{"rope_scaling": {"rope_theta": 6}}`, "default 6 0", ""},
+		{`{"rope_parameters": {"rope_theta": 7}}`, "default 7 0", ""},
+		{`{"rope_parameters": {}, "rope_scaling": {"rope_theta": 6}}`, "", "rope_theta: missing"},
+		{`{"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "linear"}}`, "", "remove the wrong one"},
+		{`{"rope_theta": "x"}`, "", "rope_theta: found the string"},
+		{`{"rope_parameters": {"full_attention": {"rope_type": "linear"}}}`, "", "per kind of layer"},
+	} {
+		r, err := parse(t, c.config).RopeOr(1e4)
+		if c.err != "" {
+			wantError(t, c.config, err, c.err, "config.json: ")
+			continue
+		}
+		if got := fmt.Sprintf("%s %g %g", r.Type, r.Theta, r.PartialRotaryFactor); err != nil || got != c.want {
+			t.Errorf("%s: got %s, %v, want %s", c.config, got, err, c.want)
+		}
+	}
+}
+
 func TestRopeFor(t *testing.T) {
 	const kinds = `{"rope_theta": 9, "rope_parameters": {
 		"full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},

@@ -3,7 +3,9 @@ package checkpoint
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -31,6 +33,24 @@ type Rope struct {
 // transformers itself reads it differently from version to version. A config
 // with settings per kind of layer needs [Config.RopeFor].
 func (c *Config) Rope() (Rope, error) { return c.RopeFor("") }
+
+// RopeOr is [Config.Rope] for models whose base is theta where the config
+// gives none.
+func (c *Config) RopeOr(theta float64) (Rope, error) {
+	const key = "rope_theta"
+	given := c.Has(key)
+	for _, object := range []string{"rope_parameters", "rope_scaling"} {
+		o, ok := c.Sub(object)
+		given = given || ok && o.Has(key)
+	}
+	if given {
+		return c.Rope()
+	}
+	with := *c
+	with.m = maps.Clone(c.m)
+	with.m[key] = strconv.AppendFloat(nil, theta, 'g', -1, 64)
+	return with.Rope()
+}
 
 // RopeFor is [Config.Rope] for one kind of layer, such as "full_attention":
 // the entry of that name in rope_parameters if it has one per kind, the

@@ -1,7 +1,6 @@
 package decoder
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -95,23 +94,11 @@ func rope(c *checkpoint.Config, f *Family) (checkpoint.Rope, string, error) {
 	if c.Has("rope_parameters") {
 		key = "rope_parameters" // transformers 5
 	}
-	r, err := c.Rope()
-	if f.RopeTheta == 0 || !errors.Is(err, checkpoint.ErrMissing) {
+	if f.RopeTheta == 0 {
+		r, err := c.Rope()
 		return r, key, err
 	}
-	// No base anywhere. What else there is says the same without one.
-	r = checkpoint.Rope{Type: "default", Theta: f.RopeTheta}
-	if !c.Has(key) {
-		return r, key, nil
-	}
-	params, err := c.Object(key)
-	if err != nil {
-		return r, key, err
-	}
-	if r.Type, err = params.StringOr("type", r.Type); err != nil {
-		return r, key, err
-	}
-	r.Type, err = params.StringOr("rope_type", r.Type)
+	r, err := c.RopeOr(f.RopeTheta)
 	return r, key, err
 }
 
