@@ -33,8 +33,8 @@ func newCheck() *cobra.Command {
 or a GGUF file) computes. The checkpoint's own float32 computation writes a
 greedy answer to a prompt; the same tokens then go through the package, and
 their logits are compared at every position: in the contract's sequence (full
-batches through prefill, the rest through infer) and token by token (infer
-only). Prefill is also held to infer.
+batches through prefill, which gives logits for the last token of each, the rest
+through infer) and token by token (infer only). Prefill is also held to infer.
 
 With --golden, logits made elsewhere take the place of the checkpoint: a
 safetensors file with tokens, logits, and position if only some tokens have

@@ -29,7 +29,8 @@ The answer goes to standard output as it is made, figures to standard error.
 
 Without a PROMPT, or with -, it is read from standard input; on a terminal run
 chats instead: each line is a message, Ctrl-C stops an answer, /bye or Ctrl-D
-ends the chat.
+ends the chat. A chat that no longer fits the context goes on without its older
+half, but with the system prompt.
 
 A prompt that is longer than the context is an error unless --shift drops its
 oldest tokens. An answer ends when the context is full, unless --max-tokens asks
