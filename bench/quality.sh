@@ -86,7 +86,7 @@ for model in "$smol" "$gemma"; do
 	name=$(basename "$model" .gguf)
 	"$ANEMONE_TORCH" bench/torch_reference.py folder "$model" "$out/$name-hf" >/dev/null 2>&1
 	"$ANEMONE_TORCH" bench/torch_reference.py golden "$out/$name-hf" bench/quality.txt "$out/$name-golden.safetensors" $tokens 2>/dev/null
-	"$out/anemone" check "$out/$name-none-none" --golden "$out/$name-golden.safetensors"
+	"$out/anemone" check "$out/$name-none-none" --golden "$out/$name-golden.safetensors" 2>/dev/null
 	for lut in none 6,8; do
 		p=$out/$name-hf-$lut
 		"$out/anemone" convert "$out/$name-hf" -o "$p" --name "$name" --context 1024 --batch 64 --format mlmodelc \
