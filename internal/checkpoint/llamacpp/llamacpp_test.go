@@ -419,8 +419,8 @@ func TestVocabulary(t *testing.T) {
 		{"everything said", map[string]any{
 			"tokenizer.ggml.bos_token_id": uint32(2), "tokenizer.ggml.eos_token_id": uint32(1), "tokenizer.ggml.unknown_token_id": uint32(3), "tokenizer.ggml.padding_token_id": uint32(0),
 			"tokenizer.ggml.add_bos_token": false, "tokenizer.ggml.add_eos_token": true, "tokenizer.ggml.add_space_prefix": false, "tokenizer.ggml.remove_extra_whitespaces": true,
-			"tokenizer.ggml.precompiled_charsmap": []int32{1, 255}, "tokenizer.ggml.pre": "x"},
-			vocab.Vocabulary{Model: "llama", Pre: "x", Tokens: tokens, BOS: 2, EOS: 1, Unknown: 3, Padding: 0, AddEOS: true, RemoveExtraSpaces: true, CharsMap: []byte{1, 255}}},
+			"tokenizer.ggml.precompiled_charsmap": []int32{1, 255}, "tokenizer.ggml.pre": "x", "general.architecture": "llama", "llama.context_length": uint32(8192)},
+			vocab.Vocabulary{Model: "llama", Pre: "x", Tokens: tokens, BOS: 2, EOS: 1, Unknown: 3, Padding: 0, AddEOS: true, RemoveExtraSpaces: true, CharsMap: []byte{1, 255}, MaxLength: 8192}},
 		{"byte-level", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.merges": []string{"a b"}, "tokenizer.ggml.bos_token_id": uint32(1)},
 			vocab.Vocabulary{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b"}, BOS: 1, EOS: -1, Unknown: -1, Padding: -1, AddBOS: true}},
 		{"byte-level without special tokens", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.merges": []string{"a b"}},

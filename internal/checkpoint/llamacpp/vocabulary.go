@@ -177,6 +177,9 @@ func Vocabulary(f *gguf.File) (*vocab.Vocabulary, error) {
 			*id.to = -1
 		}
 	}
+	if key := r.textOr("general.architecture", "") + ".context_length"; f.Has(key) {
+		v.MaxLength = r.int(key, 1, maxPositions)
+	}
 	v.AddBOS = r.boolOr(tokenizerKeys+"add_bos_token", v.AddBOS && v.BOS >= 0)
 	v.AddEOS = r.boolOr(tokenizerKeys+"add_eos_token", v.AddEOS && v.EOS >= 0)
 	v.AddSpacePrefix = r.boolOr(tokenizerKeys+"add_space_prefix", v.AddSpacePrefix)
