@@ -94,3 +94,53 @@ func TestObject(t *testing.T) {
 		t.Errorf("another family: %v", err)
 	}
 }
+
+// TestObjectErrors has what each helper refuses, and the error's words.
+func TestObjectErrors(t *testing.T) {
+	kinds := func(o Object) error { _, err := o.LayerKinds(3, 2); return err }
+	eps := func(o Object) error { _, err := o.NormEps(1e-6); return err }
+	softcap := func(o Object) error { _, err := o.Softcap(); return err }
+	for _, c := range []struct {
+		json string
+		read func(Object) error
+		want string // "" for no error
+	}{
+		{`"layer_types": ["sliding_attention", "full_attention"]`, kinds, `layer_types: found 2 entries, want num_hidden_layers, 3`},
+		{`"layer_types": ["sliding_attention", "full_attention", "chunked_attention"]`, kinds, `layer_types[2]: found "chunked_attention", want "sliding_attention" or "full_attention"`},
+		{`"layer_types": "sliding_attention"`, kinds, `layer_types: found the string "sliding_attention", want an array of strings`},
+		{`"layer_types": null`, kinds, ""},
+		{`"rms_norm_eps": 0`, eps, `rms_norm_eps: found 0, want a number between 0 and 1`},
+		{`"rms_norm_eps": 1`, eps, `rms_norm_eps: found 1, want`},
+		{`"rms_norm_eps": "1e-6"`, eps, `rms_norm_eps: found the string "1e-6", want a number`},
+		{`"rms_norm_eps": 1e-5`, eps, ""},
+		{`"final_logit_softcapping": 0`, softcap, `final_logit_softcapping: found 0, want a number from 0.001 to 10000, or null`},
+		{`"final_logit_softcapping": -30`, softcap, `final_logit_softcapping: found -30, want`},
+		{`"final_logit_softcapping": 1e5`, softcap, `final_logit_softcapping: found 100000, want`},
+		{`"final_logit_softcapping": null`, softcap, ""},
+		{`"final_logit_softcapping": 30.0`, softcap, ""},
+		{`"hidden_activation": "silu"`, Object.Activation, `hidden_activation: found "silu", want "gelu_pytorch_tanh"`},
+		{`"hidden_activation": "gelu_pytorch_tanh"`, Object.Activation, ""},
+		{`"hidden_activation": null`, Object.Activation, ""},
+	} {
+		outer, err := checkpoint.ParseConfig("config.json", []byte(`{"model_type": "gemma3", "text_config": {`+c.json+`}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := Text(outer, "gemma3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch err := c.read(o); {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.json, err)
+		case c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "config.json: text_config."+c.want)):
+			t.Errorf("%s: %v, want %s", c.json, err, c.want)
+		}
+	}
+}
+
+func TestKindNames(t *testing.T) {
+	if s := Sliding.String() + " " + Sliding.LayerType() + " " + Full.String() + " " + Full.LayerType(); s != "sliding sliding_attention full full_attention" {
+		t.Error(s)
+	}
+}

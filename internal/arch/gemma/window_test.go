@@ -330,8 +330,6 @@ func TestRotation(t *testing.T) {
 	b.Output("cos", nn.Add(b, cos, constant(b, 0, 1, 1, 1, 1)))
 	b.Output("sin", nn.Add(b, sin, constant(b, 0, 1, 1, 1, 1)))
 	b.Output("turned", (&View{b: b, cos: cos, sin: sin}).Rotate(x))
-	b.Output("causal", nn.Add(b, call.Causal, constant(b, 0, 1, 1, 1, 1)))
-	b.Output("current", intOp(b, "add", call.Current, b.Const(mil.Int(0))))
 	m := newModel(t, b)
 	rows := []float32{1, 2, 3, 4, 5, 6}
 	out := m.call("f", 1, 4, 8, runner.Values{"x": runner.Floats(mil.Float16, slices.Concat(rows, rows, rows, rows), 1, 1, 4, 6)})
