@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"slices"
-	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,7 +28,7 @@ type addedTokens struct {
 	normalized tokenSet
 }
 
-func (a *addedTokens) finish() {
+func (a *addedTokens) finish() error {
 	ids := make([]int32, 0, len(a.byID))
 	for id := range a.byID {
 		ids = append(ids, id)
@@ -43,22 +42,27 @@ func (a *addedTokens) finish() {
 			a.plain.tokens = append(a.plain.tokens, t)
 		}
 	}
-	a.plain.finish()
-	a.normalized.finish()
+	if err := a.plain.finish(); err != nil {
+		return err
+	}
+	return a.normalized.finish()
 }
 
-// tokenSet finds the leftmost longest occurrence of any of its tokens: sorted
-// by text, so that one more character narrows a range of them.
+// tokenSet finds the leftmost longest occurrence of any of its tokens.
 type tokenSet struct {
 	tokens []*addedToken
+	trie   *trie     // of their texts; the values are places in tokens
 	first  [256]bool // whether a token starts with the byte
 	only   int       // the byte that all of them start with, or -1
 }
 
-func (s *tokenSet) finish() {
+func (s *tokenSet) finish() (err error) {
 	s.tokens = slices.DeleteFunc(s.tokens, func(t *addedToken) bool { return t.text == "" })
-	slices.SortStableFunc(s.tokens, func(a, b *addedToken) int { return strings.Compare(a.text, b.text) })
+	places := make(map[string]int32, len(s.tokens))
 	for i, t := range s.tokens {
+		if _, ok := places[t.text]; !ok { // normalized, two can be the same
+			places[t.text] = int32(i)
+		}
 		s.first[t.text[0]] = true
 		if i == 0 {
 			s.only = int(t.text[0])
@@ -66,6 +70,8 @@ func (s *tokenSet) finish() {
 			s.only = -1
 		}
 	}
+	s.trie, err = newTrie(places)
+	return err
 }
 
 // find returns the first occurrence at or after from and its token, or nil.
@@ -90,26 +96,13 @@ func (s *tokenSet) find(text string, from int) (int, *addedToken) {
 // longest returns the longest token that text starts with, or nil.
 func (s *tokenSet) longest(text string) *addedToken {
 	var best *addedToken
-	low, high := 0, len(s.tokens)
-	for depth := 0; depth < len(text); depth++ {
-		c := text[depth]
-		// All tokens in the range start with text[:depth]. One that ends there
-		// sorts first, before any that goes on.
-		at := func(i int) int {
-			if t := s.tokens[low+i].text; depth < len(t) {
-				return int(t[depth])
-			}
-			return -1
-		}
-		n := high - low
-		a := sort.Search(n, func(i int) bool { return at(i) >= int(c) })
-		b := a + sort.Search(n-a, func(i int) bool { return at(a+i) > int(c) })
-		low, high = low+a, low+b
-		if low == high {
+	node := uint32(0)
+	for i := range len(text) {
+		if node = s.trie.step(node, text[i]); node == 0 {
 			break
 		}
-		if t := s.tokens[low]; len(t.text) == depth+1 {
-			best = t
+		if place := s.trie.value[node]; place >= 0 {
+			best = s.tokens[place]
 		}
 	}
 	return best

@@ -9,8 +9,8 @@ const (
 	maxMerges        = 1 << 20   // entries of model.merges
 	maxID            = 1<<24 - 1 // largest token id
 	maxAddedTokens   = 1 << 16   // entries of added_tokens; Gemma has 6415
-	maxGrownTokens   = 32 << 20  // bytes of all added tokens after normalization
 	maxTokenLength   = 1 << 16   // bytes of one token
+	maxSoughtLength  = 1 << 9    // bytes of a token that is looked for at every place of a text: an added one, or one of a unigram model
 	maxPattern       = 1 << 14   // bytes of a regular expression
 	maxGroups        = 100       // captures of a regular expression, which each match records
 	maxBacktracking  = 1 << 21   // entries of the stack of a regular expression of 8 bytes

@@ -715,7 +715,6 @@ func (p *parser) addedTokens(data []byte, list part) error {
 		return nil
 	}
 	next := int32(len(t.vocab.ids))
-	grown := 0
 	byContent := map[string]int32{}
 	r := list.at(data)
 	err := r.array(func(i int) error {
@@ -741,8 +740,8 @@ func (p *parser) addedTokens(data []byte, list part) error {
 		if a.Content == "" {
 			return nil
 		}
-		if len(a.Content) > maxTokenLength {
-			return fmt.Errorf("entry %d has %d bytes: more than %d are not accepted", i, len(a.Content), maxTokenLength)
+		if len(a.Content) > maxSoughtLength {
+			return fmt.Errorf("entry %d has %d bytes: more than %d are not accepted", i, len(a.Content), maxSoughtLength)
 		}
 		token := &addedToken{
 			content: a.Content, special: a.Special, singleWord: a.SingleWord, lstrip: a.LStrip, rstrip: a.RStrip,
@@ -770,8 +769,8 @@ func (p *parser) addedTokens(data []byte, list part) error {
 		token.text = a.Content
 		if token.normalized {
 			token.text = t.normalize(a.Content)
-			if grown += len(token.text); grown > maxGrownTokens {
-				return fmt.Errorf("entry %d: normalized, the tokens have more than %d bytes", i, maxGrownTokens)
+			if len(token.text) > maxSoughtLength {
+				return fmt.Errorf("entry %d has %d bytes when it is normalized: more than %d are not accepted", i, len(token.text), maxSoughtLength)
 			}
 		}
 		byContent[a.Content] = id
@@ -783,8 +782,7 @@ func (p *parser) addedTokens(data []byte, list part) error {
 		return err
 	}
 	t.added.byContent = byContent
-	t.added.finish()
-	return nil
+	return t.added.finish()
 }
 
 // pairTable maps pairs of token ids to values. It is a hash table with open

@@ -203,7 +203,8 @@ func TestParseErrors(t *testing.T) {
 		{`{` + model + `,"post_processor":{"type":"TemplateProcessing","single":[{}]}}`, "neither a Sequence"},
 		{`{` + model + `,"added_tokens":{}}`, "added_tokens: "},
 		{`{` + model + `,"added_tokens":[{"content":1}]}`, "added_tokens: entry 0"},
-		{`{` + model + `,"added_tokens":[{"content":"` + strings.Repeat("x", maxTokenLength+1) + `"}]}`, "entry 0 has"},
+		{`{` + model + `,"added_tokens":[{"content":"` + strings.Repeat("x", maxSoughtLength+1) + `"}]}`, "entry 0 has 513 bytes: more than 512"},
+		{`{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"x"},"content":"yyyyy"},"added_tokens":[{"content":"` + strings.Repeat("x", 103) + `"}]}`, "entry 0 has 515 bytes when it is normalized"},
 		{`{` + model + `,"pre_tokenizer":{"type":"Sequence","pretokenizers":[` + strings.Repeat(`{"type":"Digits"},`, 99) + `{"type":"Digits"}]}}`, "components"},
 	} {
 		_, err := Parse([]byte(c.data))
@@ -294,11 +295,12 @@ func TestHostile(t *testing.T) {
 		"long number":      `{"model":{"vocab":{"a":` + strings.Repeat("9", 1_000_000) + `},"merges":[]}}`,
 		"scored":           `{"model":{"type":"Unigram","unk_id":0,"vocab":[` + numbered(80_000, `["t%d",-1]`) + `]}}`,
 		"equal scored":     `{"model":{"type":"Unigram","unk_id":0,"vocab":[["a",1]` + strings.Repeat(`,["a",1]`, 120_000) + `]}}`,
-		"long scored":      `{"model":{"type":"Unigram","unk_id":0,"vocab":[` + numbered(16, `["%d`+strings.Repeat("a", 60_000)+`",1]`) + `]}}`,
+		"long scored":      `{"model":{"type":"Unigram","unk_id":0,"vocab":[` + numbered(1800, `["%d`+strings.Repeat("a", 500)+`",1]`) + `]}}`,
 		"many grown": `{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"x"},"content":"` + strings.Repeat("y", 250) + `"},
-			"added_tokens":[` + numbered(16, `{"content":"%d`+strings.Repeat("x", 60_000)+`","normalized":true}`) + `]}`,
+			"added_tokens":[` + numbered(10_000, `{"content":"%dxx","normalized":true}`) + `]}`,
 		"grown added": `{` + model + `,"normalizer":{"type":"Replace","pattern":{"String":"x"},"content":"` + strings.Repeat("y", 64) + `"},
-			"added_tokens":[{"content":"` + strings.Repeat("x", 60_000) + `","normalized":true}]}`,
+			"added_tokens":[{"content":"` + strings.Repeat("x", 500) + `","normalized":true}]}`,
+		"long added":     `{` + model + `,"added_tokens":[` + numbered(1800, `{"content":"%d`+strings.Repeat("x", 500)+`"}`) + `]}`,
 		"nested counts":  split(`(?:(?:(?:a{1000}){1000}){1000}){1000}`),
 		"nested groups":  split(strings.Repeat("(", 8000) + "a" + strings.Repeat(")", 8000)),
 		"alternatives":   split(strings.Repeat("a|", 8000)),
@@ -483,6 +485,11 @@ func TestLinearTime(t *testing.T) {
 	}
 	const size = 1 << 20
 	units := []string{"a", " ", "\n", "\t", "1", ".", "é", "漢", "😀", "\u0301", " a", "a ", "\n ", " \n", "'", "'s", "<", "<|", "<|im_end|>", "aé", "e\u0301", "\u1100\u1161", "ab1. "}
+	// Tokens that a text of the same character could all have been about to be.
+	var nested []string
+	for n := range maxSoughtLength {
+		nested = append(nested, fmt.Sprintf(`{"content":%q}`, strings.Repeat("a", n)+"!"))
+	}
 	variants := []struct {
 		name  string
 		patch map[string]json.RawMessage
@@ -492,6 +499,7 @@ func TestLinearTime(t *testing.T) {
 			{"type":"Split","pattern":{"Regex":"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},
 			{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}]}`)}},
 		{"characters", map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null")}},
+		{"added", map[string]json.RawMessage{"added_tokens": json.RawMessage("[" + strings.Join(nested, ",") + "]")}},
 		{"unigram", nil},
 		{"unigram whole", map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null")}},
 	}

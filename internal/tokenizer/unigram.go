@@ -236,8 +236,8 @@ func (p *parser) scoredVocab(r *jsonReader, m *unigram) error {
 			switch n {
 			case 1:
 				token, err := r.str(r.key[:0])
-				if len(token) > maxTokenLength {
-					return r.errorf("token of %d bytes: more than %d are not accepted", len(token), maxTokenLength)
+				if len(token) > maxSoughtLength {
+					return r.errorf("token of %d bytes: more than %d are not accepted in a unigram model", len(token), maxSoughtLength)
 				}
 				all = append(all, token...)
 				ends = append(ends, len(all))

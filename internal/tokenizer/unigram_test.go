@@ -253,7 +253,7 @@ func TestUnigramErrors(t *testing.T) {
 		{head + `[["a",01]]}}`, "want a comma"},
 		{head + `[["a",1e999]]}}`, "number 1e999: value out of range"},
 		{head + `[[1,1]]}}`, "want a string"},
-		{head + `[["` + strings.Repeat("a", maxTokenLength+1) + `",1]]}}`, "token of 65537 bytes"},
+		{head + `[["` + strings.Repeat("a", maxSoughtLength+1) + `",1]]}}`, "token of 513 bytes: more than 512 are not accepted in a unigram model"},
 		{head + `[["a",1]],"byte_fallback":1}}`, "byte_fallback"},
 		{`{"model":{"type":"Unigram","vocab":[["a",1]]}}`, "unk_id: null or none is not supported"},
 		{`{"model":{"type":"Unigram","unk_id":null,"vocab":[["a",1]]}}`, "unk_id: null or none is not supported"},
