@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -155,11 +156,42 @@ func TestRemainders(t *testing.T, a arch.Architecture, dir string) {
 	var want dense.Matrix
 	for _, o := range []anemll.Options{{Chunks: 1, Remainders: []int{4, 2}}, {Chunks: Open(t, a, dir).Info().Layers, Remainders: []int{2}}} {
 		o.Context, o.Batch, o.SplitHead, o.Format = 64, batch, 3, anemll.MLPackage
+		TestRemainderWeights(t, a, dir, o)
 		_, s := Convert(t, a, dir, o)
 		if want.Data == nil {
 			want, _ = Each(t, s, tokens, session.InferOnly)
 		}
 		TestPrompts(t, fmt.Sprintf("%d chunks, remainders %v", o.Chunks, o.Remainders), s, tokens, want, lengths, append([]int{batch}, o.Remainders...)...)
+	}
+}
+
+// TestRemainderWeights holds the files of weights of a package with functions
+// for fewer tokens than a batch to those of one without: they are the same.
+func TestRemainderWeights(t testing.TB, a arch.Architecture, dir string, o anemll.Options) {
+	t.Helper()
+	more, _ := Write(t, a, dir, o)
+	functions := len(Load(t, more, engine.Float32).Package().Remainders)
+	if functions != len(o.Remainders) || functions == 0 {
+		t.Errorf("%d functions for fewer tokens than a batch, want some for %v", functions, o.Remainders)
+	}
+	o.Remainders = nil
+	plain, _ := Write(t, a, dir, o)
+	files, err := filepath.Glob(filepath.Join(plain, "*.mlpackage", "Data", "com.apple.CoreML", "weights", "weight.bin"))
+	if err != nil || len(files) != o.Chunks+2 {
+		t.Fatalf("%d files of weights, want %d; %v", len(files), o.Chunks+2, err)
+	}
+	for _, file := range files {
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, err := filepath.Rel(plain, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(more, rest)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, want the same %d; %v", rest, len(got), len(want), err)
+		}
 	}
 }
 

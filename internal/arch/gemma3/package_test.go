@@ -80,6 +80,8 @@ func TestPrefillInsideBlocks(t *testing.T) {
 	}
 }
 
+func TestRemainderWeights(t *testing.T) { models()[2].TestRemainderWeights(t) }
+
 func TestContextsAgree(t *testing.T) {
 	for _, m := range models() {
 		m.TestContextsAgree(t)

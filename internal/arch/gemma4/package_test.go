@@ -139,6 +139,7 @@ func TestPackageRandom(t *testing.T) {
 
 func TestPrefillIsInfer(t *testing.T)      { suite(t).TestPrefillIsInfer(t) }
 func TestPrefillInsideBlocks(t *testing.T) { suite(t).TestPrefillInsideBlocks(t) }
+func TestRemainderWeights(t *testing.T)    { suite(t).TestRemainderWeights(t) }
 func TestContextsAgree(t *testing.T)       { suite(t).TestContextsAgree(t) }
 func TestBlocks(t *testing.T)              { suite(t).TestBlocks(t, 4, 2, 32) }
 

@@ -117,6 +117,12 @@ func (m Model) TestPrefillInsideBlocks(t *testing.T) {
 	}
 }
 
+// TestRemainderWeights: functions for fewer tokens than a batch store nothing of
+// their own.
+func (m Model) TestRemainderWeights(t *testing.T) {
+	archtest.TestRemainderWeights(t, m.Architecture, m.Dir, m.Options(4*m.Whole(), 2))
+}
+
 // TestContextsAgree compares packages that differ in their context, and so in
 // the form of the local cache; see TestPrefillInsideBlocks for the bound.
 func (m Model) TestContextsAgree(t *testing.T) {
