@@ -49,11 +49,11 @@ fi
 # row MODEL PACKAGE WHAT: a line of the table.
 row() {
 	"$out/anemone" check "$2" --hf "$1" --text bench/quality.txt --tokens "$tokens" --json >"$2.json" || [ $? = 1 ]
-	python3 - "$2.json" "$(du -sk --apparent-size "$2" | cut -f1)" "$3" <<'END'
+	python3 - "$2.json" "$(du -sb "$2" | cut -f1)" "$3" <<'END'
 import json, sys
 report = json.load(open(sys.argv[1]))
 c = report["infer"]
-print("| %s | %.0f MB | %.5f | %.5f | %.4f | %.1f %% |" % (sys.argv[3], int(sys.argv[2]) / 1e3, c["cosine"]["mean"], c["cosine"]["min"], c["kl"]["mean"], 100 * c["top1"]))
+print("| %s | %.0f MB | %.5f | %.5f | %.4f | %.1f %% |" % (sys.argv[3], int(sys.argv[2]) / 1e6, c["cosine"]["mean"], c["cosine"]["min"], c["kl"]["mean"], 100 * c["top1"]))
 END
 }
 
