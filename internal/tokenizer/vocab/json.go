@@ -45,7 +45,7 @@ func (v *Vocabulary) TokenizerJSON() ([]byte, error) {
 	case "unigram", "t5":
 		b = v.appendUnigram(b)
 	default:
-		err = fmt.Errorf("vocab: model %q is not known; known: gpt2, llama, unigram (t5)", v.Model)
+		err = fmt.Errorf("vocab: model %.100q is not known; known: gpt2, llama, unigram (t5)", v.Model)
 	}
 	if err != nil {
 		return nil, err
@@ -59,14 +59,18 @@ func (v *Vocabulary) special(id int) bool {
 	return kind == Control || kind == Unknown || id == v.BOS || id == v.EOS || id == v.Unknown || id == v.Padding
 }
 
+// added reports whether a token is one of added_tokens.
+func (v *Vocabulary) added(id int) bool {
+	return v.Tokens[id].Text != "" && (v.special(id) || v.Tokens[id].Kind == UserDefined)
+}
+
 func (v *Vocabulary) appendAdded(b []byte) []byte {
 	b = append(b, '[')
-	for id, t := range v.Tokens {
-		special := v.special(id)
-		if t.Text == "" || !special && t.Kind != UserDefined {
+	for id := range v.Tokens {
+		if !v.added(id) {
 			continue
 		}
-		text := v.text(id)
+		special, text := v.special(id), v.text(id)
 		// The text between added tokens is searched for spaces before they
 		// are spelled, unless the token asks to be looked for afterwards. Runs of
 		// nothing but spaces are merged instead, as in Gemma's file.
@@ -147,7 +151,7 @@ func (v *Vocabulary) ids(keep func(text string) bool) (map[string]int32, error) 
 			continue
 		}
 		if other, ok := ids[text]; ok {
-			return nil, fmt.Errorf("vocab: tokens %d and %d are both %q", other, id, text)
+			return nil, fmt.Errorf("vocab: tokens %d and %d are both %.100q", other, id, text)
 		}
 		ids[text] = int32(id)
 	}
@@ -188,7 +192,7 @@ func (v *Vocabulary) appendGPT2(b []byte) ([]byte, error) {
 			cut = strings.IndexByte(m[1:], ' ') + 1
 		}
 		if cut <= 0 || cut == len(m)-1 {
-			return nil, fmt.Errorf("vocab: merge %d is %q; want two tokens with a space between them", i, m)
+			return nil, fmt.Errorf("vocab: merge %d is %.100q; want two tokens with a space between them", i, m)
 		}
 		merges[i] = [2]string{m[:cut], m[cut+1:]}
 		needed[m[:cut]], needed[m[cut+1:]], needed[m[:cut]+m[cut+1:]] = true, true, true
@@ -200,7 +204,7 @@ func (v *Vocabulary) appendGPT2(b []byte) ([]byte, error) {
 	for i, m := range merges {
 		for _, text := range []string{m[0], m[1], m[0] + m[1]} {
 			if _, ok := ids[text]; !ok {
-				return nil, fmt.Errorf("vocab: merge %d of %q and %q: %q is not among the tokens", i, m[0], m[1], text)
+				return nil, fmt.Errorf("vocab: merge %d of %.100q and %.100q: %.100q is not among the tokens", i, m[0], m[1], text)
 			}
 		}
 	}
@@ -267,6 +271,7 @@ type merge struct {
 // lower id.
 func (v *Vocabulary) scoredMerges(ids map[string]int32) ([]merge, error) {
 	var merges []merge
+	work := 0
 	for id, t := range v.Tokens {
 		score := t.Score
 		switch {
@@ -282,6 +287,9 @@ func (v *Vocabulary) scoredMerges(ids map[string]int32) ([]merge, error) {
 			return nil, fmt.Errorf("vocab: token %d has %d bytes: more than %d are not accepted of a token made by merges", id, len(t.Text), maxMergedLength)
 		}
 		text := v.text(id)
+		if work += len(text) * len(text); work > maxMergeWork {
+			return nil, fmt.Errorf("vocab: the tokens are too many and too long to look for merges in all of them")
+		}
 		chars := utf8.RuneCountInString(text)
 		for cut, left := 0, 0; cut < len(text); left++ {
 			if cut > 0 {

@@ -55,7 +55,7 @@ func PreTokenizers() []string { return slices.Sorted(maps.Keys(preTokenizers)) }
 func (v *Vocabulary) preTokenizer() (preTokenizer, error) {
 	p, ok := preTokenizers[v.Pre]
 	if !ok {
-		return p, fmt.Errorf("vocab: pre-tokenizer %q is not known; known: %s", v.Pre, strings.Join(PreTokenizers(), ", "))
+		return p, fmt.Errorf("vocab: pre-tokenizer %.100q is not known; known: %s", v.Pre, strings.Join(PreTokenizers(), ", "))
 	}
 	return p, nil
 }

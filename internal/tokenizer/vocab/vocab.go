@@ -87,13 +87,21 @@ func Defaults(model, pre string) *Vocabulary {
 const (
 	maxTokens      = 1 << 20
 	maxTokenLength = 1 << 16 // bytes
+	maxSought      = 1 << 9  // bytes of a token that is looked for at every place of a text
 	maxMerges      = 1 << 20
 	// maxMergedLength bounds the tokens, in bytes, that are made from two others
 	// by score, all of whose splits are looked up. SentencePiece makes none of more
 	// than 16 characters unless told to.
 	maxMergedLength = 256
-	maxAdded        = 1 << 16 // special and user-defined tokens
-	maxCharsMap     = 750_000 // bytes; NFKC with lower case has 247 thousand
+	// maxMergeWork bounds the search for merges, which for each token looks at as
+	// many pairs of its parts as it has bytes: the sum of the squared lengths. It
+	// is about a second; Gemma 3's 262144 tokens come to a fortieth of it.
+	maxMergeWork = 1 << 30
+	// maxText bounds all tokens together, in bytes. The largest vocabularies have
+	// some two million, and control characters take six times as many in JSON.
+	maxText     = 1 << 25
+	maxAdded    = 1 << 16 // special and user-defined tokens
+	maxCharsMap = 750_000 // bytes; NFKC with lower case has 247 thousand
 )
 
 // check refuses what no tokenizer.json can be made of.
@@ -107,22 +115,27 @@ func (v *Vocabulary) check() error {
 	if len(v.CharsMap) > maxCharsMap {
 		return fmt.Errorf("vocab: precompiled charsmap of %d bytes: more than %d are not accepted", len(v.CharsMap), maxCharsMap)
 	}
-	added := 0
+	added, text := 0, 0
 	for i, t := range v.Tokens {
 		if t.Kind == Control || t.Kind == UserDefined {
 			added++
 		}
+		text += len(t.Text)
 		switch {
+		case text > maxText:
+			return fmt.Errorf("vocab: tokens of more than %d bytes in all are not accepted", maxText)
+		case len(v.text(i)) > maxSought && (v.unigram() || v.added(i)):
+			return fmt.Errorf("vocab: token %d has %d bytes: more than %d are not accepted of a token that is looked for at every place of a text", i, len(v.text(i)), maxSought)
 		case added > maxAdded:
 			return fmt.Errorf("vocab: more than %d control and user-defined tokens", maxAdded)
 		case len(t.Text) > maxTokenLength:
 			return fmt.Errorf("vocab: token %d has %d bytes: more than %d are not accepted", i, len(t.Text), maxTokenLength)
 		case !utf8.ValidString(t.Text):
-			return fmt.Errorf("vocab: token %d, %q, is not UTF-8", i, t.Text)
+			return fmt.Errorf("vocab: token %d, %.100q, is not UTF-8", i, t.Text)
 		case t.Kind < Normal || t.Kind > Byte:
-			return fmt.Errorf("vocab: token %d, %q, is of kind %d; want 1 (normal) to 6 (byte)", i, t.Text, t.Kind)
+			return fmt.Errorf("vocab: token %d, %.100q, is of kind %d; want 1 (normal) to 6 (byte)", i, t.Text, t.Kind)
 		case math.IsNaN(float64(t.Score)) || math.IsInf(float64(t.Score), 0):
-			return fmt.Errorf("vocab: token %d, %q, has score %v; want a number", i, t.Text, t.Score)
+			return fmt.Errorf("vocab: token %d, %.100q, has score %v; want a number", i, t.Text, t.Score)
 		}
 	}
 	for _, s := range []struct {

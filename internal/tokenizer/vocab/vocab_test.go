@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -185,6 +186,19 @@ func TestErrors(t *testing.T) {
 		{"padding", func(v *vocab.Vocabulary) { v.Padding = -2 }, "the padding token is -2 of"},
 		{"EOS", func(v *vocab.Vocabulary) { v.EOS, v.AddEOS = -1, true }, "the EOS token is needed"},
 		{"unknown", func(v *vocab.Vocabulary) { v.Model, v.Unknown = "unigram", -1 }, "the unknown token is needed"},
+		{"long control token", func(v *vocab.Vocabulary) { v.Tokens[1].Text = strings.Repeat("a", 513) }, "token 1 has 513 bytes: more than 512"},
+		{"long user-defined token", func(v *vocab.Vocabulary) { v.Tokens[9].Text = strings.Repeat(" ", 171) }, "token 9 has 513 bytes: more than 512"},
+		{"long unigram token", func(v *vocab.Vocabulary) { v.Model, v.Tokens[4].Text = "unigram", strings.Repeat("a", 513) }, "token 4 has 513 bytes: more than 512"},
+		{"much text", func(v *vocab.Vocabulary) {
+			v.Model = "gpt2"
+			v.Tokens = append(v.Tokens, slices.Repeat([]vocab.Token{{Text: strings.Repeat("a", 1<<15), Kind: vocab.Normal}}, 1024)...)
+		}, "more than 33554432 bytes in all"},
+		{"much to look for", func(v *vocab.Vocabulary) {
+			for i := range 1 << 15 {
+				v.Tokens = append(v.Tokens, vocab.Token{Text: strings.Repeat("a", 250) + strconv.Itoa(100_000+i), Kind: vocab.Normal})
+			}
+		}, "too many and too long to look for merges"},
+		{"name of a model without end", func(v *vocab.Vocabulary) { v.Model = strings.Repeat("x", 9999) }, `model "` + strings.Repeat("x", 100) + `" is not known`},
 		{"long token", func(v *vocab.Vocabulary) { v.Tokens[4].Text = strings.Repeat("a", 1<<16+1) }, "token 4 has 65537 bytes"},
 		{"long merge", func(v *vocab.Vocabulary) { v.Tokens[4].Text = long }, "token 4 has 257 bytes: more than 256"},
 		{"table", func(v *vocab.Vocabulary) { v.CharsMap = make([]byte, 750_001) }, "charsmap of 750001 bytes"},
