@@ -97,8 +97,8 @@ const (
 	// many pairs of its parts as it has bytes: the sum of the squared lengths. It
 	// is about a second; Gemma 3's 262144 tokens come to a fortieth of it.
 	maxMergeWork = 1 << 30
-	// maxText bounds all tokens together, in bytes. The largest vocabularies have
-	// some two million, and control characters take six times as many in JSON.
+	// maxText bounds all tokens together, and all merges, in bytes. The largest
+	// vocabularies have some two million, and control characters take six times as many in JSON.
 	maxText     = 1 << 25
 	maxAdded    = 1 << 16 // special and user-defined tokens
 	maxCharsMap = 750_000 // bytes; NFKC with lower case has 247 thousand
@@ -136,6 +136,12 @@ func (v *Vocabulary) check() error {
 			return fmt.Errorf("vocab: token %d, %.100q, is of kind %d; want 1 (normal) to 6 (byte)", i, t.Text, t.Kind)
 		case math.IsNaN(float64(t.Score)) || math.IsInf(float64(t.Score), 0):
 			return fmt.Errorf("vocab: token %d, %.100q, has score %v; want a number", i, t.Text, t.Score)
+		}
+	}
+	text = 0
+	for _, m := range v.Merges {
+		if text += len(m); text > maxText {
+			return fmt.Errorf("vocab: merges of more than %d bytes in all are not accepted", maxText)
 		}
 	}
 	for _, s := range []struct {

@@ -193,6 +193,9 @@ func TestErrors(t *testing.T) {
 			v.Model = "gpt2"
 			v.Tokens = append(v.Tokens, slices.Repeat([]vocab.Token{{Text: strings.Repeat("a", 1<<15), Kind: vocab.Normal}}, 1024)...)
 		}, "more than 33554432 bytes in all"},
+		{"much text in merges", func(v *vocab.Vocabulary) {
+			v.Model, v.Merges = "gpt2", slices.Repeat([]string{strings.Repeat("a", 1<<15)}, 1025)
+		}, "merges of more than 33554432 bytes in all"},
 		{"much to look for", func(v *vocab.Vocabulary) {
 			for i := range 1 << 15 {
 				v.Tokens = append(v.Tokens, vocab.Token{Text: strings.Repeat("a", 250) + strconv.Itoa(100_000+i), Kind: vocab.Normal})
