@@ -404,6 +404,9 @@ func printBench(w io.Writer, b *check.BenchReport) {
 		{"decode", rate(b.Decode), fmt.Sprintf("%d tokens behind it", b.DecodeTokens)},
 		{"load", fmt.Sprintf("%.2f s", b.LoadSeconds), fmt.Sprintf("and %.2f s for the first calls", b.FirstSeconds)},
 	}
+	if b.DecodeTokens == 0 {
+		rows[1] = []string{"decode", "not measured", "the prompt fills the context"}
+	}
 	if b.PeakBytes > 0 {
 		rows = append(rows, []string{"peak memory", bytesText(b.PeakBytes), "resident, mapped weights included"})
 	}

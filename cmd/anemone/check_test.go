@@ -12,6 +12,7 @@ import (
 	"anemone/internal/anemll"
 	"anemone/internal/arch"
 	"anemone/internal/arch/qwen3"
+	"anemone/internal/check"
 	"anemone/internal/checkpoint/safetensors"
 	"anemone/internal/testutil"
 )
@@ -200,5 +201,14 @@ func TestCheckJSON(t *testing.T) {
 		if v.Bench["weight_bytes"] == nil || len(v.Plan.Functions) != 6 || len(v.Layers) != 6 {
 			t.Errorf("bench %v, %d functions, %d layers", v.Bench, len(v.Plan.Functions), len(v.Layers))
 		}
+	}
+}
+
+// A context that a batch fills has no room for an answer.
+func TestBenchNoDecode(t *testing.T) {
+	var b strings.Builder
+	printBench(&b, &check.BenchReport{PromptTokens: 16})
+	if !strings.Contains(b.String(), "decode   not measured ") {
+		t.Errorf("%s", b.String())
 	}
 }
