@@ -202,6 +202,27 @@ func TestGGUFTokenizer(t *testing.T) {
 	}
 }
 
+// TestGGUFSampling: a recommendation that no one can follow is left out, and
+// does not make a package that cannot be opened.
+func TestGGUFSampling(t *testing.T) {
+	m := gguftest.Convert(t, gguftest.Random(t, "qwen3", nil), gguf.F32)
+	m.Set("general.sampling.temp", float32(-1))
+	m.Set("general.sampling.top_p", float32(0.5))
+	m.Set("general.sampling.top_k", int32(3))
+	out, r := convertTo(t, m.Write(t), Options{Context: 64, Batch: 32, SplitHead: 2})
+	if !strings.Contains(strings.Join(r.Warnings, "\n"), "(as generation_config.json): temperature: found -1, want 0 to 1000") {
+		t.Errorf("warnings: %q", r.Warnings)
+	}
+	p, err := Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if g, err := checkpoint.Generation(out); err != nil || g.Temperature != nil || *g.TopP != 0.5 || *g.TopK != 3 {
+		t.Errorf("generation config: %+v, %v", g, err)
+	}
+}
+
 // TestGGUFMemory converts a file whose embedding would take 102 MB if it were
 // dequantized at once, and the head the same again. What Go holds at any time
 // is a few groups of rows for each core, whatever their number.

@@ -326,6 +326,7 @@ func (p *plan) fill() error {
 	if !slices.Contains(p.ck.Files(), "tokenizer.json") {
 		p.warnings = append(p.warnings, noTokenizer(p.ck))
 	}
+	p.warnings = append(p.warnings, p.ck.Generation.Problems...)
 	if p.ck.Format() == "mlx" {
 		p.warnings = append(p.warnings, "the weights were written by MLX, which lays some of them out differently: check the package against the original checkpoint")
 	}

@@ -458,6 +458,10 @@ type GenerationConfig struct {
 	TopK              *int // 0 means no limit
 	MinP              *float64
 	RepetitionPenalty *float64 // 1 means none
+
+	// Problems names settings that no one can sample with, such as a negative
+	// temperature. They are left out: a recommendation is nothing to fail for.
+	Problems []string
 }
 
 // Generation reads generation_config.json in dir. Without that file, nothing
@@ -491,18 +495,39 @@ func parseGeneration(c *Config) (_ *GenerationConfig, err error) {
 	if err := optional(&g.DoSample, c, "do_sample", c.Bool); err != nil {
 		return nil, err
 	}
-	if err := optional(&g.TopK, c, "top_k", c.Int); err != nil {
+	if err := recommended(g, &g.TopK, c, "top_k", c.Int, 0, maxTopK); err != nil {
 		return nil, err
 	}
 	for _, f := range []struct {
-		key  string
-		into **float64
-	}{{"temperature", &g.Temperature}, {"top_p", &g.TopP}, {"min_p", &g.MinP}, {"repetition_penalty", &g.RepetitionPenalty}} {
-		if err := optional(f.into, c, f.key, c.Float); err != nil {
+		key    string
+		into   **float64
+		lo, hi float64
+	}{
+		{"temperature", &g.Temperature, 0, maxTemperature}, {"top_p", &g.TopP, 0, 1}, {"min_p", &g.MinP, 0, 1},
+		{"repetition_penalty", &g.RepetitionPenalty, 1 / maxPenalty, maxPenalty},
+	} {
+		if err := recommended(g, f.into, c, f.key, c.Float, f.lo, f.hi); err != nil {
 			return nil, err
 		}
 	}
 	return g, nil
+}
+
+// What recommendations may be: what meta.yaml can say of them.
+const (
+	maxTopK        = 1 << 24
+	maxTemperature = 1000
+	maxPenalty     = 1e6
+)
+
+// recommended is optional for a number from lo to hi.
+func recommended[T int | float64](g *GenerationConfig, into **T, c *Config, key string, get func(string) (T, error), lo, hi T) error {
+	err := optional(into, c, key, get)
+	if v := *into; v != nil && !(*v >= lo && *v <= hi) {
+		g.Problems = append(g.Problems, fmt.Sprintf("%s%s: found %v, want %v to %v: left out of the recommended sampling", c.At(), key, *v, lo, hi))
+		*into = nil
+	}
+	return err
 }
 
 // optional sets *into if the key is there.

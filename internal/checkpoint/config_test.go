@@ -329,6 +329,14 @@ func TestGeneration(t *testing.T) {
 	if !*g.DoSample || *g.Temperature != 0.6 || *g.TopK != 20 || *g.TopP != 0.95 || g.MinP != nil || *g.RepetitionPenalty != 1 || !reflect.DeepEqual(g.EOS, []int{151645, 151643}) {
 		t.Errorf("got %+v", g)
 	}
+	// As some repositories and GGUF files have them.
+	g, err = Generation(write(`{"temperature": -1, "top_k": -1, "top_p": 1.5, "min_p": -0.1, "repetition_penalty": 0, "do_sample": true}`))
+	if err != nil || g.Temperature != nil || g.TopK != nil || g.TopP != nil || g.MinP != nil || g.RepetitionPenalty != nil || !*g.DoSample || len(g.Problems) != 5 {
+		t.Errorf("out of range: %+v, %v", g, err)
+	}
+	if want := "generation_config.json: top_k: found -1, want 0 to 16777216"; !strings.Contains(strings.Join(g.Problems, "\n"), want) {
+		t.Errorf("problems %q, want %q", g.Problems, want)
+	}
 	for text, want := range map[string]string{
 		`{"top_k": 1.5}`:             "top_k: found the number 1.5",
 		`{"do_sample": 1}`:           "do_sample: found the number 1",
