@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,34 @@ func TestInterruptLeavesNothing(t *testing.T) {
 		t.Errorf("error is %v, want context.Canceled", err)
 	}
 	if got := entries(t, dir); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+// TestCheckpointCutOff: a checkpoint that is cut off while it is converted, as
+// one that is downloaded anew, is an error like others.
+func TestCheckpointCutOff(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files in use cannot be cut off")
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(testutil.Data(t, "checkpoints", "tiny-qwen3"))); err != nil {
+		t.Fatal(err)
+	}
+	weights := filepath.Join(dir, "model.safetensors")
+	if err := os.Chmod(weights, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	_, err := Convert(t.Context(), registry, dir, filepath.Join(parent, "out"), Options{Context: 64, Batch: 32, Progress: func(Progress) {
+		if err := os.Truncate(weights, 100); err != nil {
+			t.Error(err)
+		}
+	}})
+	if err == nil || !strings.Contains(err.Error(), "cut off while it was in use") {
+		t.Errorf("error %v", err)
+	}
+	if got := entries(t, parent); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
 }

@@ -1,9 +1,11 @@
 package platform
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
+	"runtime/debug"
 )
 
 // Mmap maps the whole of f read-only and returns its bytes. The map stays
@@ -12,7 +14,8 @@ import (
 //
 // Writing to the bytes, reading them after Munmap, or reading past a point
 // where another process has since cut the file ends the program: compare
-// sizes before reading, and don't map files that others still write.
+// sizes before reading, and don't map files that others still write. Who reads
+// much of a file, over minutes, does it within [Guard].
 func Mmap(f *os.File) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -42,6 +45,26 @@ func Munmap(b []byte) error {
 		return nil
 	}
 	return munmap(b)
+}
+
+// Guard calls read and returns an error where it would end the program for
+// bytes of a map that cannot be read: the file was cut off since, or its disk
+// fails. It holds for what read does itself, on no other goroutine. All other
+// panics pass through.
+func Guard(read func()) (err error) {
+	was := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(was)
+		switch r := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }: // which no other runtime error has
+			err = errors.New("the file cannot be read any more: it was cut off while it was in use, or its disk fails")
+		default:
+			panic(r)
+		}
+	}()
+	read()
+	return nil
 }
 
 // Discard tells the system that the pages under b, which lies in a map made

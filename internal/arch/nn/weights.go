@@ -9,6 +9,7 @@ import (
 
 	"anemone/internal/checkpoint"
 	"anemone/internal/compress"
+	"anemone/internal/platform"
 	"anemone/mil"
 )
 
@@ -56,11 +57,12 @@ func (w *Weight) Type() mil.Type { return mil.TensorOf(mil.Float16, w.shape...) 
 // Float32 sets dst to the rows from row on; its length is a multiple of
 // Cols.
 func (w *Weight) Float32(dst []float32, row int) error {
-	for ; len(dst) > 0; row++ {
-		w.fill(dst[:w.cols], row)
-		dst = dst[w.cols:]
-	}
-	return nil
+	return platform.Guard(func() {
+		for ; len(dst) > 0; row++ {
+			w.fill(dst[:w.cols], row)
+			dst = dst[w.cols:]
+		}
+	})
 }
 
 // Float16 sets dst to the rows from row on, rounded to fp16, and returns what
@@ -69,7 +71,9 @@ func (w *Weight) Float16(dst []uint16, row int) (compress.Loss, error) {
 	var loss compress.Loss
 	f := make([]float32, w.cols)
 	for ; len(dst) > 0; row++ {
-		w.fill(f, row)
+		if err := platform.Guard(func() { w.fill(f, row) }); err != nil {
+			return loss, fmt.Errorf("row %d: %w", row, err)
+		}
 		l, err := compress.FromFloat32(f, w.cols).Float16(dst[:w.cols], 0)
 		if err != nil {
 			return loss, fmt.Errorf("row %d: %w", row, err)
