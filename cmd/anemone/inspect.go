@@ -144,7 +144,7 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 	switch {
 	case r.Package != nil:
 		p := r.Package
-		fmt.Fprintf(w, "%s: package %s\n", r.Path, p.Name)
+		fmt.Fprintf(w, "%s: package %s\n", r.Path, oneLine(p.Name))
 		batches := fmt.Sprintf("prefill in batches of %d", p.Batch)
 		if len(p.Remainders) > 0 {
 			batches += fmt.Sprintf(", what is left in calls of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(p.Remainders), "[]"), " ", ", "))
@@ -197,7 +197,7 @@ func printInspection(w io.Writer, r *anemone.Inspection, ops bool) {
 		}
 		table(w, "  ", append(rows, []string{"files", strings.Join(c.Files, ", ")}))
 		for _, u := range c.Unused {
-			fmt.Fprintf(w, "  not used: %s\n", u)
+			fmt.Fprintf(w, "  not used: %s\n", oneLine(u))
 		}
 		for _, s := range c.Problems {
 			fmt.Fprintf(w, "problem: %s\n", s)

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
@@ -14,5 +17,14 @@ func TestPrintable(t *testing.T) {
 		if got := printable(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
+	}
+}
+
+// TestTable: a name with an end of line does not begin a line of its own.
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	table(&b, "  ", [][]string{{"name", "a\nwarning: b"}, {"size", "1\t2"}})
+	if want := "  name  a\\nwarning: b\n  size  1\\t2\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
 	}
 }

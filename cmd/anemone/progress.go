@@ -91,15 +91,22 @@ func durationText(d time.Duration) string {
 	return fmt.Sprintf("%.0f min", d.Minutes())
 }
 
-// table writes rows with aligned columns.
+// oneLine returns a name that a file has given to something with its ends of
+// lines written out, so that what follows them does not pass for ours.
+func oneLine(s string) string {
+	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(s)
+}
+
+// table writes rows with aligned columns. What is in a cell stays in its line.
 func table(w io.Writer, indent string, rows [][]string) {
 	var width []int
 	for _, r := range rows {
-		for i, s := range r {
+		for i := range r {
 			if i == len(width) {
 				width = append(width, 0)
 			}
-			width[i] = max(width[i], len([]rune(s)))
+			r[i] = oneLine(r[i])
+			width[i] = max(width[i], len([]rune(r[i])))
 		}
 	}
 	for _, r := range rows {
