@@ -243,9 +243,6 @@ func printConversion(w io.Writer, r *anemone.ConvertReport, verbose bool) {
 	for _, s := range r.Aside {
 		fmt.Fprintf(w, "%s\n", s)
 	}
-	for _, u := range r.Unused {
-		fmt.Fprintf(w, "not used: tensor %s\n", u)
-	}
 	for _, s := range r.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", s)
 	}

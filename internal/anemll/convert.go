@@ -110,7 +110,7 @@ func Convert(ctx context.Context, registry arch.Registry, checkpointPath, output
 	}
 	published = true
 	unused, aside := setAside(model, ck.Unused())
-	r := &Report{Output: output, Weights: weights, Unused: unused, Aside: aside, Warnings: append(p.warnings, groupWarnings(weights.Summary().Weights)...), Seconds: time.Since(start).Seconds()}
+	r := &Report{Output: output, Weights: weights, Unused: unused, Aside: aside, Warnings: slices.Concat(p.warnings, groupWarnings(weights.Summary().Weights), unusedWarning(unused)), Seconds: time.Since(start).Seconds()}
 	for _, part := range p.parts {
 		r.Parts = append(r.Parts, PartReport{part.name, part.size})
 		r.Bytes += part.size

@@ -376,6 +376,12 @@ func TestUnusedTensorsAreListed(t *testing.T) {
 	if got := strings.Join(r.Unused, " "); got != "model.extra.weight" {
 		t.Errorf("unused tensors are %q", got)
 	}
+	if want := []string{"not used, as nothing in this architecture reads it: model.extra.weight; a model that needs it would be another one"}; !slices.Equal(r.Warnings, want) {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	if got := strings.Join(unusedWarning([]string{"a", "b", "c", "d", "e"}), ""); !strings.Contains(got, "a, b, c and 2 more") {
+		t.Errorf("warning %q", got)
+	}
 }
 
 func TestValuesBeyondFP16AreCounted(t *testing.T) {

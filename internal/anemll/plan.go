@@ -560,6 +560,19 @@ func setAside(m arch.Model, unused []string) (rest, said []string) {
 	return rest, said
 }
 
+// unusedWarning says that there are tensors that nothing has a place for: a
+// model that another architecture's name was put on would lose its own so.
+func unusedWarning(names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	list := strings.Join(names[:min(len(names), 3)], ", ")
+	if n := len(names) - 3; n > 0 {
+		list += fmt.Sprintf(" and %d more (--json lists them)", n)
+	}
+	return []string{fmt.Sprintf("not used, as nothing in this architecture reads it: %s; a model that needs it would be another one", list)}
+}
+
 // metadata returns what every part says about itself, the way ANEMLL does.
 func (p *plan) metadata(kind string) coreml.Metadata {
 	return coreml.Metadata{

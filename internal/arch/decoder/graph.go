@@ -66,6 +66,9 @@ func (m *Model) Aside(tensor string) string {
 	if strings.HasSuffix(tensor, ".rotary_emb.inv_freq") {
 		return "rotary frequencies that follow from the configuration"
 	}
+	if tensor == headName && m.set.Tied {
+		return "copy of the embedding as LM head"
+	}
 	return ""
 }
 
