@@ -37,7 +37,7 @@ var registry = all.Registry
 // zero value is fp16: start from [DefaultConvertOptions].
 type ConvertOptions struct {
 	Context int // positions of the cache, in tokens; 512
-	Batch   int // tokens of a prefill call; 64
+	Batch   int // tokens of a prefill call; 64, or the context if that is less
 
 	FFN        Encoding // of the weights of the decoder
 	Head       Encoding // of those of the LM head

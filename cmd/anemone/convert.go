@@ -55,6 +55,9 @@ may need a change is said in lines that begin with "warning:".`,
 					return &statusError{exitUsage, fmt.Errorf("--%s %d: want %d or more", f.name, f.v, f.least)}
 				}
 			}
+			if !cmd.Flags().Changed("batch") {
+				o.Batch = 0 // the context may be less
+			}
 			o.Chunks = 0
 			if chunks != "auto" {
 				n, err := strconv.Atoi(chunks)

@@ -343,6 +343,7 @@ func TestRefusals(t *testing.T) {
 		"no rope theta":        {config: map[string]any{"rope_parameters": nil}, want: []string{"rope_theta"}},
 		"missing tensor":       {change: func(m map[string]*safetensors.Named) { delete(m, "model.layers.2.mlp.up_proj.weight") }, want: []string{"model.layers.2.mlp.up_proj.weight"}},
 		"wrong shape":          {change: func(m map[string]*safetensors.Named) { m["model.norm.weight"].Shape = []int{64, 2} }, want: []string{"model.norm.weight", "[64 2]"}},
+		"default batch, too":   {opts: Options{Context: 32, Remainders: []int{32}}, want: []string{"prefill-remainder 32", "the batch, 32"}},
 		"batch beyond context": {opts: Options{Context: 64, Batch: 128}, want: []string{"batch 128"}},
 		"too many chunks":      {opts: Options{Chunks: 5}, want: []string{"chunks 5", "4"}},
 		"prefix with a slash":  {opts: Options{Prefix: "../x"}, want: []string{"prefix"}},

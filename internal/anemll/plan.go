@@ -23,7 +23,7 @@ import (
 // the default that its comment names.
 type Options struct {
 	Context   int   // positions of the cache; 512
-	Batch     int   // tokens of a prefill call; 64
+	Batch     int   // tokens of a prefill call; 64, or the context if that is less
 	Chunks    int   // decoder models; 0 chooses by size
 	ChunkSize int64 // bytes that a decoder model stays under when Chunks is 0; 950 MiB
 	SplitHead int   // logits outputs of the LM head; 16
@@ -280,10 +280,13 @@ func (p *plan) fill() error {
 	for _, f := range []struct {
 		v   *int
 		def int
-	}{{&o.Context, d.Context}, {&o.Batch, d.Batch}, {&o.SplitHead, d.SplitHead}} {
+	}{{&o.Context, d.Context}, {&o.SplitHead, d.SplitHead}} {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
+	}
+	if o.Batch == 0 {
+		o.Batch = min(d.Batch, o.Context)
 	}
 	if o.Prefix == "" {
 		o.Prefix = p.info.Prefix
