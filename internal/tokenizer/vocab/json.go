@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"anemone/internal/tokenizer"
 )
 
 // TokenizerJSON returns the tokenizer.json that gives texts the ids that the
@@ -27,6 +29,9 @@ import (
 // Unused tokens are left out where their ids are not needed by others.
 func (v *Vocabulary) TokenizerJSON() ([]byte, error) {
 	if err := v.check(); err != nil {
+		return nil, err
+	}
+	if err := v.checkCharsMap(); err != nil {
 		return nil, err
 	}
 	size := 1 << 12
@@ -51,6 +56,19 @@ func (v *Vocabulary) TokenizerJSON() ([]byte, error) {
 		return nil, err
 	}
 	return append(b, "}\n"...), nil
+}
+
+// checkCharsMap has the table of normalization read by who will have to.
+func (v *Vocabulary) checkCharsMap() error {
+	if len(v.CharsMap) == 0 || v.Model == "gpt2" {
+		return nil
+	}
+	b := []byte(`{"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0]]},"normalizer":{"type":"Precompiled","precompiled_charsmap":"`)
+	b = append(base64.StdEncoding.AppendEncode(b, v.CharsMap), `"}}`...)
+	if _, err := tokenizer.Parse(b); err != nil {
+		return fmt.Errorf("vocab: %w", err)
+	}
+	return nil
 }
 
 // special reports whether a token is left out when text is wanted.
