@@ -29,8 +29,13 @@ func Text(outer *checkpoint.Config, family string) (Object, error) {
 }
 
 // LayerKinds reads the kinds of a number of layers from layer_types, without
-// which every one in pattern is full.
+// which every one in pattern is full. A window that is said to be none is
+// refused: transformers fails over it, so there is no telling what is meant.
 func (o Object) LayerKinds(layers, pattern int) ([]Kind, error) {
+	const window = "sliding_window"
+	if o.Null(window) {
+		return nil, fmt.Errorf("%s%s: found null, want the number of positions that layers with %s attend to", o.At(), window, Sliding.LayerType())
+	}
 	kinds := make([]Kind, layers)
 	types, err := o.Strings("layer_types")
 	switch {

@@ -1,6 +1,7 @@
 package gemma3
 
 import (
+	"encoding/json"
 	"maps"
 	"math"
 	"path/filepath"
@@ -161,6 +162,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"odd heads", with(small(), change{"head_dim": 255}), "head_dim|255|even"},
 		{"wide heads", with(small(), change{"num_attention_heads": 4096, "head_dim": 512, "num_key_value_heads": 1}), "num_attention_heads 4096|512|exceeds"},
 		{"window", with(small(), change{"sliding_window": 0}), "sliding_window|found 0"},
+		{"window that is none", with(small(), change{"sliding_window": json.RawMessage("null")}), "sliding_window|found null|sliding_attention"},
 		{"pattern", with(large(), change{"sliding_window_pattern": 0}), "sliding_window_pattern|found 0"},
 		{"layer types", with(small(), change{"layer_types": types(17, 6)}), "layer_types|17 entries|18"},
 		{"unknown layer", with(small(), change{"layer_types": append(types(17, 6), "chunked_attention")}), "layer_types[17]|chunked_attention"},

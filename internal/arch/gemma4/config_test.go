@@ -1,6 +1,7 @@
 package gemma4
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -274,6 +275,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"all shared", change{"num_kv_shared_layers": 35}, "num_kv_shared_layers|found 35"},
 		{"nothing to share", change{"num_kv_shared_layers": 31}, "num_kv_shared_layers|layer 4|full"},
 		{"no window", change{"sliding_window": 0}, "sliding_window|found 0"},
+		{"window that is none", change{"sliding_window": json.RawMessage("null")}, "sliding_window|found null|sliding_attention"},
 		{"eps", change{"rms_norm_eps": 0}, "rms_norm_eps|found 0"},
 		{"soft cap", change{"final_logit_softcapping": -30}, "final_logit_softcapping|-30"},
 		{"soft cap of nothing", change{"final_logit_softcapping": 0}, "final_logit_softcapping|found 0"},
