@@ -5,7 +5,9 @@ import "testing"
 // Tables are a reason to name only where nothing else is wrong.
 func TestNarrow(t *testing.T) {
 	report := func(change func(*Report)) *Report {
-		figures := func(cosine float64) *Figures { return &Figures{Positions: 9, Cosine: Spread{Min: cosine, Mean: cosine}} }
+		figures := func(cosine float64) *Figures {
+			return &Figures{Positions: 9, Cosine: Spread{Min: cosine, Mean: cosine}}
+		}
 		r := &Report{Bits: 6, Limits: DefaultLimits(6), Contract: figures(0.8), Infer: figures(0.8), Prefill: figures(1)}
 		change(r)
 		return r
