@@ -115,7 +115,7 @@ func (p *palette) find(nbits int, parts ...*histogram) {
 			p.keys = append(p.keys, uint16(k))
 			p.w = append(p.w, n)
 			if weighted {
-				p.x = append(p.x, s) // for now
+				p.x = append(p.x, s) // a sum, until it has gone into the weight below
 			} else {
 				p.x = append(p.x, 0)
 			}

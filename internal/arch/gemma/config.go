@@ -28,6 +28,29 @@ func Text(outer *checkpoint.Config, family string) (Object, error) {
 	}
 }
 
+// A Size is a key of config.json that counts something.
+type Size struct {
+	Key string
+	To  *int // is set to the value
+	Def int  // for a key that is absent; below 0, it must be there
+	Max int
+}
+
+// Sizes reads counts, from 1 to their largest values.
+func (o Object) Sizes(sizes []Size) (err error) {
+	for _, s := range sizes {
+		if s.Def < 0 {
+			*s.To, err = o.Size(s.Key, s.Max)
+		} else {
+			*s.To, err = o.SizeOr(s.Key, s.Def, s.Max)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // LayerKinds reads the kinds of a number of layers from layer_types, without
 // which every one in pattern is full. A window that is said to be none is
 // refused: transformers fails over it, so there is no telling what is meant.

@@ -114,31 +114,20 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 	}
 	cfg := &Config{Vision: outer.Has("vision_config")}
 	pattern := defaultPattern
-	for _, f := range []struct {
-		key string
-		to  *int
-		def int // -1: the key must be there
-		max int
-	}{
-		{"hidden_size", &cfg.Hidden, -1, maxWidth},
-		{"num_hidden_layers", &cfg.Layers, -1, maxLayers},
-		{"intermediate_size", &cfg.Intermediate, -1, maxWidth},
-		{"num_attention_heads", &cfg.Heads, defaultHeads, maxHeads},
-		{"num_key_value_heads", &cfg.KVHeads, defaultKVHeads, maxHeads},
-		{"head_dim", &cfg.HeadDim, defaultHeadDim, maxHeadDim},
-		{"vocab_size", &cfg.Vocab, defaultVocab, maxVocab},
-		{"sliding_window", &cfg.Window, defaultWindow, maxPositions},
-		{"max_position_embeddings", &cfg.MaxPositions, defaultMaxPositions, maxPositions},
-		{"sliding_window_pattern", &pattern, defaultPattern, maxPattern},
-	} {
-		if f.def < 0 {
-			*f.to, err = c.Size(f.key, f.max)
-		} else {
-			*f.to, err = c.SizeOr(f.key, f.def, f.max)
-		}
-		if err != nil {
-			return nil, err
-		}
+	err = c.Sizes([]gemma.Size{
+		{Key: "hidden_size", To: &cfg.Hidden, Def: -1, Max: maxWidth},
+		{Key: "num_hidden_layers", To: &cfg.Layers, Def: -1, Max: maxLayers},
+		{Key: "intermediate_size", To: &cfg.Intermediate, Def: -1, Max: maxWidth},
+		{Key: "num_attention_heads", To: &cfg.Heads, Def: defaultHeads, Max: maxHeads},
+		{Key: "num_key_value_heads", To: &cfg.KVHeads, Def: defaultKVHeads, Max: maxHeads},
+		{Key: "head_dim", To: &cfg.HeadDim, Def: defaultHeadDim, Max: maxHeadDim},
+		{Key: "vocab_size", To: &cfg.Vocab, Def: defaultVocab, Max: maxVocab},
+		{Key: "sliding_window", To: &cfg.Window, Def: defaultWindow, Max: maxPositions},
+		{Key: "max_position_embeddings", To: &cfg.MaxPositions, Def: defaultMaxPositions, Max: maxPositions},
+		{Key: "sliding_window_pattern", To: &pattern, Def: defaultPattern, Max: maxPattern},
+	})
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case cfg.Heads%cfg.KVHeads != 0:

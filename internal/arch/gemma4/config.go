@@ -156,32 +156,21 @@ func ParseConfig(outer *checkpoint.Config) (*Config, error) {
 		return nil, err
 	}
 	cfg := &Config{Vision: outer.Has("vision_config"), Audio: outer.Has("audio_config")}
-	for _, f := range []struct {
-		key string
-		to  *int
-		def int // -1: the key must be there
-		max int
-	}{
-		{"hidden_size", &cfg.Hidden, -1, maxWidth},
-		{"num_hidden_layers", &cfg.Layers, -1, maxLayers},
-		{"num_attention_heads", &cfg.Heads, -1, maxHeads},
-		{"num_key_value_heads", &cfg.KVHeads, -1, maxHeads},
-		{"intermediate_size", &cfg.Intermediate, -1, maxWidth / 2},
-		{"head_dim", &cfg.Local.HeadDim, defaultHeadDim, maxHeadDim},
-		{"vocab_size", &cfg.Vocab, defaultVocab, maxVocab},
-		{"vocab_size_per_layer_input", &cfg.PerLayerVocab, defaultVocab, maxVocab},
-		{"hidden_size_per_layer_input", &cfg.PerLayer, defaultPerLayer, maxHeadDim},
-		{"sliding_window", &cfg.Window, defaultWindow, maxPositions},
-		{"max_position_embeddings", &cfg.MaxPositions, defaultMaxPositions, maxPositions},
-	} {
-		if f.def < 0 {
-			*f.to, err = c.Size(f.key, f.max)
-		} else {
-			*f.to, err = c.SizeOr(f.key, f.def, f.max)
-		}
-		if err != nil {
-			return nil, err
-		}
+	err = c.Sizes([]gemma.Size{
+		{Key: "hidden_size", To: &cfg.Hidden, Def: -1, Max: maxWidth},
+		{Key: "num_hidden_layers", To: &cfg.Layers, Def: -1, Max: maxLayers},
+		{Key: "num_attention_heads", To: &cfg.Heads, Def: -1, Max: maxHeads},
+		{Key: "num_key_value_heads", To: &cfg.KVHeads, Def: -1, Max: maxHeads},
+		{Key: "intermediate_size", To: &cfg.Intermediate, Def: -1, Max: maxWidth / 2},
+		{Key: "head_dim", To: &cfg.Local.HeadDim, Def: defaultHeadDim, Max: maxHeadDim},
+		{Key: "vocab_size", To: &cfg.Vocab, Def: defaultVocab, Max: maxVocab},
+		{Key: "vocab_size_per_layer_input", To: &cfg.PerLayerVocab, Def: defaultVocab, Max: maxVocab},
+		{Key: "hidden_size_per_layer_input", To: &cfg.PerLayer, Def: defaultPerLayer, Max: maxHeadDim},
+		{Key: "sliding_window", To: &cfg.Window, Def: defaultWindow, Max: maxPositions},
+		{Key: "max_position_embeddings", To: &cfg.MaxPositions, Def: defaultMaxPositions, Max: maxPositions},
+	})
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case cfg.Heads%cfg.KVHeads != 0:

@@ -45,7 +45,7 @@
 // decoded: a vocabulary costs nothing until [File.Strings] is called. What is
 // decoded takes at most a few times the bytes it has in the file.
 // [File.Bytes] returns views into the map; pages that were read count as the
-// process's memory until [File.Discard] gives them back.
+// process's memory until [anemone/internal/platform.Discard] gives them back.
 //
 // # Quantized types
 //

@@ -100,14 +100,6 @@ func (f *File) Bytes(name string) ([]byte, error) {
 	return f.data[t.Offset:end:end], nil
 }
 
-// Discard takes a tensor's bytes out of the process's resident memory. They
-// are read from disk again when next used; see [platform.Discard].
-func (f *File) Discard(name string) {
-	if b, err := f.Bytes(name); err == nil {
-		platform.Discard(b)
-	}
-}
-
 // Close releases the map. Views from Bytes must not be used afterwards. A
 // second Close does nothing.
 func (f *File) Close() error {

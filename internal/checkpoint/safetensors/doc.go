@@ -18,7 +18,7 @@
 //
 // [Open] maps the file into memory and [File.Bytes] returns views into the
 // map: opening a checkpoint of any size costs its header only. Pages that
-// were read count as the process's memory until [File.Discard] gives them
+// were read count as the process's memory until [anemone/internal/platform.Discard] gives them
 // back.
 //
 // # Writing

@@ -75,14 +75,6 @@ func (f *File) Bytes(name string) ([]byte, error) {
 	return f.data[t.Offset:end:end], nil
 }
 
-// Discard takes a tensor's bytes out of the process's resident memory. They
-// are read from disk again when next used; see [platform.Discard].
-func (f *File) Discard(name string) {
-	if b, err := f.Bytes(name); err == nil {
-		platform.Discard(b)
-	}
-}
-
 // Metadata returns what the file says about itself, nil if nothing. The
 // caller must not change it.
 func (f *File) Metadata() map[string]string { return f.header.Metadata }

@@ -54,7 +54,6 @@ func TestOpenReference(t *testing.T) {
 		if !ok || err != nil || string(info.DType) != w.dtype || fmt.Sprint(info.Shape) != w.shape || hex.EncodeToString(data) != w.data {
 			t.Errorf("%q: %v %v, %x, %v; want %v", w.name, info, ok, data, err, w)
 		}
-		f.Discard(w.name)
 	}
 	if got := f.Metadata()["format"]; got != "pt" {
 		t.Errorf("format %q, want pt", got)
